@@ -1,8 +1,9 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { createHash } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import { digestOf, type Digest } from '../base/digest.ts'
+import { algorithmOf, digestOf, digestOfHex, type Digest } from '../base/digest.ts'
 import { randomHex, type Clock, type Random } from '../base/runtime.ts'
 import { AuditSegmentSchema, type AuditSegment } from '../gen/taproot/store/v1/audit_pb.ts'
 import { platformRepository, type Upstream } from '../registry/index.ts'
@@ -82,18 +83,21 @@ export class AuditSegments {
 
   /** Returns the compressed content of a segment. Undefined if the upstream does not have it, or has other bytes: it may have it later. */
   async content({ content, size }: AuditSegment, signal: AbortSignal): Promise<Buffer | undefined> {
-    const blob = await this.#options.upstream.readBlob(platformRepository, { digest: content as Digest }, signal) // of seal or merge
+    const digest = content as Digest // of seal or merge
+    const blob = await this.#options.upstream.readBlob(platformRepository, { digest }, signal)
     if (blob === undefined) return undefined
     const pieces: Buffer[] = []
+    // The digest of the whole would block the process for milliseconds.
+    const hash = createHash(algorithmOf(digest))
     let left = Number(size)
     for await (const piece of blob.body as AsyncIterable<Buffer>) {
       left -= piece.length
       if (left < 0) return undefined
+      hash.update(piece)
       // The upstream may use the memory of a piece again.
       pieces.push(Buffer.from(piece))
     }
-    const bytes = Buffer.concat(pieces)
-    return digestOf(bytes) === content ? bytes : undefined
+    return digestOfHex(algorithmOf(digest), hash.digest('hex')) === digest ? Buffer.concat(pieces) : undefined
   }
 
   /** Returns true if the store still names a segment: its content must be in the upstream. */

@@ -73,9 +73,9 @@ export function retryAfterOf(header: string | string[] | undefined): number | un
 }
 
 /** Translates an error of the HTTP client into a FetchError, by its class and code. */
-export function translate(error: unknown, timedOut: boolean): FetchError {
+export function translate(error: unknown): FetchError {
   if (error instanceof FetchError) return error
-  if (timedOut || error instanceof errors.ConnectTimeoutError || error instanceof errors.HeadersTimeoutError || error instanceof errors.BodyTimeoutError) {
+  if (error instanceof errors.ConnectTimeoutError || error instanceof errors.HeadersTimeoutError || error instanceof errors.BodyTimeoutError) {
     return new FetchError('timeout', { cause: error })
   }
   if (error instanceof RefusedAddress) return new FetchError('refused_address', { cause: error })

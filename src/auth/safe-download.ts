@@ -86,6 +86,6 @@ export async function download(
     }
   } catch (error) {
     signal.throwIfAborted()
-    throw isFileError(error) ? error : translate(error, false)
+    throw isFileError(error) ? error : translate(error)
   }
 }

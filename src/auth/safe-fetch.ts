@@ -1,13 +1,15 @@
 import { lookup as systemLookup } from 'node:dns'
 import type { LookupFunction } from 'node:net'
-import { request, type Agent } from 'undici'
-import type { Dispatcher } from 'undici'
+import type { Agent, Dispatcher } from 'undici'
 import type { Networks } from '../base/client-address.ts'
+import { RecentMap } from '../base/recent-map.ts'
 import { isPublicAddress } from './safe-address.ts'
-import { createAgent, FetchError, parseUrl, retryAfterOf, translate, trusting, type AgentLimits, type FetchPolicy } from './safe-agent.ts'
+import { createAgent, FetchError, parseUrl, translate, trusting, type AgentLimits, type FetchPolicy } from './safe-agent.ts'
 import { download, type DownloadResult, type DownloadTarget } from './safe-download.ts'
+import { exchange, type FetchResponse } from './safe-exchange.ts'
 
 export { FetchError, type FetchErrorReason, type FetchPolicy } from './safe-agent.ts'
+export type { FetchResponse } from './safe-exchange.ts'
 
 /** The URL, method, headers and body of an HTTP request. */
 export interface FetchRequest extends FetchPolicy {
@@ -18,12 +20,6 @@ export interface FetchRequest extends FetchPolicy {
   readonly body?: string | Uint8Array
   /** True if the body of the answer is not needed. The call then resolves with the status and an empty body. */
   readonly discardBody?: boolean
-}
-
-/** A complete answer with a 2xx status. */
-export interface FetchResponse {
-  readonly status: number
-  readonly body: Uint8Array
 }
 
 /**
@@ -58,41 +54,13 @@ export interface SafeFetchOptions {
   readonly extraCa?: () => string
 }
 
-/** Aborts a request after a time, or when its caller aborts. AbortSignal.any() would take a tenth of the time of a request. */
-class Deadline {
-  readonly #caller: AbortSignal
-  readonly #controller = new AbortController()
-  readonly #timer: NodeJS.Timeout
-  /** True once the time limit has passed. */
-  isOver = false
-
-  constructor(ms: number, caller: AbortSignal) {
-    this.#caller = caller
-    this.#timer = setTimeout(() => {
-      this.isOver = true
-      this.#controller.abort()
-    }, ms)
-    caller.addEventListener('abort', this.#abort, { once: true })
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal
-  }
-
-  readonly #abort = (): void => this.#controller.abort(this.#caller.reason)
-
-  end(): void {
-    clearTimeout(this.#timer)
-    this.#caller.removeEventListener('abort', this.#abort)
-  }
-}
-
 /** Creates a SafeFetch. */
 export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   const timeoutMs = options.timeoutMs ?? 5000
   const maxBytes = options.maxBytes ?? 64 * 1024
   const lookup = options.lookup ?? systemLookup
   const limits: AgentLimits = { lookup, timeoutMs, isAllowed: (address) => isPublicAddress(address) || options.networks?.has(address) === true }
+  const targetOf = createTargets()
   const privateAgent = createAgent(limits, { allowPrivate: true })
   let extraCa = options.extraCa?.()
   let publicAgent = createAgent(limits, trusting(extraCa))
@@ -109,18 +77,16 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   }
 
   async function send(input: FetchRequest, signal: AbortSignal): Promise<FetchResponse> {
-    const url = parseUrl(input)
+    const target = targetOf(input)
     signal.throwIfAborted()
     const own = input.ca === undefined ? undefined : createAgent(limits, input)
-    const deadline = new Deadline(timeoutMs, signal)
     try {
       const dispatcher = own ?? (input.allowPrivate === true ? privateAgent : currentAgent())
-      return await exchange(url, input, { dispatcher, signal: deadline.signal, maxBytes })
+      return await exchange({ request: dispatchOptions(target, input), dispatcher, timeoutMs, maxBytes, discardBody: input.discardBody === true }, signal)
     } catch (error) {
       signal.throwIfAborted()
-      throw translate(error, deadline.isOver)
+      throw translate(error)
     } finally {
-      deadline.end()
       await own?.destroy()
     }
   }
@@ -151,46 +117,38 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   }
 }
 
-/** Maximum time in milliseconds for reading the rest of an answer whose body is not needed. */
-const discardMs = 1_000
-
-interface FetchOptions {
-  readonly dispatcher: Dispatcher
-  readonly signal: AbortSignal
-  readonly maxBytes: number
-}
-
 /** A Kubernetes API server offers its keys only under the second type (RFC 7517 8.5.1). */
 const accept = 'application/json, application/jwk-set+json'
 
-async function exchange(url: URL, input: FetchRequest, options: FetchOptions): Promise<FetchResponse> {
-  const { dispatcher, signal, maxBytes } = options
-  const response = await request(url, {
-    dispatcher,
-    signal,
-    method: input.method ?? 'GET',
-    headers: { ...(input.method === 'POST' ? {} : { accept }), ...input.headers },
-    ...(input.body === undefined ? {} : { body: input.body }),
-  })
-  const status = response.statusCode
-  if (status < 200 || status > 299) {
-    // Discard the unread rest of the body. An error in it does not matter.
-    response.body.on('error', () => undefined).destroy()
-    throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']) })
+/** The parts of a URL that a request names. */
+interface Target {
+  readonly origin: string
+  readonly path: string
+}
+
+/** Maximum size of the cache of parsed URLs, in bytes. */
+const keptTargetBytes = 256 * 1024
+
+/** Returns a function that parses a request's URL like `parseUrl`. It keeps results, since a client sends many requests to few URLs. */
+function createTargets(): (input: FetchRequest) => Target {
+  const targets = new RecentMap<string, Target>(keptTargetBytes, ({ path }) => 2 * path.length + 256)
+  return (input) => {
+    const name = `${input.allowPrivate === true ? 'private' : 'public'} ${input.url}`
+    const known = targets.get(name)
+    if (known !== undefined) return known
+    const { origin, pathname, search } = parseUrl(input)
+    const target = { origin, path: `${pathname}${search}` }
+    targets.set(name, target)
+    return target
   }
-  if (input.discardBody === true) {
-    // Read a short rest, so that the connection can be used again. Close the connection if the rest is long or slow.
-    const timer = setTimeout(() => response.body.destroy(), discardMs)
-    await response.body.dump({ limit: maxBytes }).catch(() => response.body.destroy())
-    clearTimeout(timer)
-    return { status, body: new Uint8Array() }
+}
+
+function dispatchOptions({ origin, path }: Target, { method = 'GET', headers, body }: FetchRequest): Dispatcher.DispatchOptions {
+  return {
+    origin,
+    path,
+    method,
+    headers: method === 'POST' ? (headers ?? {}) : { accept, ...headers },
+    ...(body === undefined ? {} : { body }),
   }
-  const chunks: Uint8Array[] = []
-  let size = 0
-  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
-    size += chunk.length
-    if (size > maxBytes) throw new FetchError('too_large', { status })
-    chunks.push(chunk)
-  }
-  return { status, body: Buffer.concat(chunks) }
 }

@@ -105,7 +105,7 @@ export async function createManaged(services: Services, caller: ObjectCaller, ma
   const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
   const { kind, parent, pause } = made
   const also = (planning: Planning, changes: ChangeSet, { uid }: Resource): void => {
-    if (pause !== undefined) changes.write(pauseWrite(planning, trustedUid(uid), pause))
+    if (pause !== undefined) changes.write(pauseWrite(trustedUid(uid), { reason: pause, identity: planning.caller.identity, nowMs: planning.nowMs }))
   }
   const eventShows = (shown: Resource): void => {
     if (pause !== undefined) showPause(shown as Message as Subscription, pause) // a cast: only subscriptions are paused

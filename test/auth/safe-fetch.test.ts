@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
 import type { AddressInfo, LookupFunction } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
@@ -117,6 +118,53 @@ describe('a fetch of a URL given by a tenant', () => {
       if (moment === 'within the body') response.write('{')
     })
     expect(await failure(testFetch({ timeoutMs: 100 }).json({ url: origin, allowPrivate: true }, signal))).toBe('timeout')
+  })
+
+  test.each([
+    ['trickles', (response: ServerResponse) => void setInterval(() => response.write('x'), 100)],
+    ['hangs', () => undefined],
+    ['is longer than the limit', (response: ServerResponse) => void response.write('x'.repeat(100_000))],
+    ['breaks', (response: ServerResponse) => void response.write('x', () => response.destroy())],
+  ])('a fetch of a URL given by a tenant that needs no body succeeds if the body %s, and closes the connection', async (_title, respond) => {
+    const closed = Promise.withResolvers<void>()
+    const origin = await listen((_request, response) => {
+      response.on('close', closed.resolve).writeHead(202).flushHeaders()
+      respond(response)
+    })
+    expect(await testFetch().send({ url: origin, allowPrivate: true, method: 'POST', body: '{}', discardBody: true }, signal)).toMatchObject({ status: 202 })
+    await closed.promise
+  })
+
+  test('a fetch of a URL given by a tenant that needs no body uses the connection again after a short body', async () => {
+    const sockets = new Set<unknown>()
+    const origin = await listen((request, response) => {
+      sockets.add(request.socket)
+      response.end('thanks')
+    })
+    const fetch = testFetch()
+    for (let number = 0; number < 9; number += 1) await fetch.send({ url: origin, allowPrivate: true, method: 'POST', body: '{}', discardBody: true }, signal)
+    // The client waits for a turn of the event loop before it uses a connection again, and meanwhile opens another one.
+    expect(sockets.size).toBeLessThanOrEqual(2)
+  })
+
+  test('a fetch of a URL given by a tenant that timed out before it connected is never sent', async () => {
+    let paths = ''
+    const origin = await listen((request, response) => {
+      paths += request.url
+      response.end('{}')
+    })
+    const { port } = new URL(origin)
+    const lookedUp = Promise.withResolvers<() => void>()
+    const fetch = testFetch({
+      timeoutMs: 200,
+      lookup: (_name, _options, callback) => lookedUp.resolve(() => callback(null, [{ address: '127.0.0.1', family: 4 }])),
+    })
+    const slow = failure(fetch.send({ url: `http://sink.example:${port}/slow`, allowPrivate: true }, signal))
+    const answer = await lookedUp.promise
+    expect(await slow).toBe('timeout')
+    answer()
+    await testFetch().send({ url: `${origin}/after`, allowPrivate: true }, signal)
+    expect(paths).toBe('/after')
   })
 
   test("a fetch of a URL given by a tenant fails with the reason of the caller's abort signal", async () => {

@@ -118,6 +118,7 @@ describe('a caller with 10,000 bindings', () => {
     ['to list the bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`],
     ['to list identities', () => '/iam/v2/identities?orderBy=name'],
     ['to list roles', () => '/iam/v2/roles'],
+    ['to list audit events', () => '/audit/v2/events'],
   ])('calls the API %s, and no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
     const ask = (): Promise<Asking> => Promise.resolve({ path: pathOf(), token: caller.token })
     expect(await leastTurn(ask, title.endsWith('again') ? undefined : caller)).toBeLessThan(boundMs)
@@ -157,6 +158,7 @@ describe('a caller with 10,000 bindings', () => {
         return { path: '/auth/v1/ok', token: await server.tokenFor(wide.uid, { roles }) }
       },
     ],
+    ['lists audit events', async () => ({ path: '/audit/v2/events?pageSize=200', token: await server.tokenFor(wide.uid) })],
     ['mirrored a repo that others then get', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
     ['mirrored repos that others then list', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
     [

@@ -23,7 +23,6 @@ const keptInAll = 100_000
  * (docs/spec/events.md#delivery).
  */
 export class RecentDeliveries {
-  /** The subscription with the newest delivery is last. */
   readonly #of = new Map<Uid, RecentDelivery[]>()
   #size = 0
   #number = 0
@@ -42,20 +41,28 @@ export class RecentDeliveries {
   /** Notes a delivery that succeeded. */
   note(subscription: Uid, delivery: Omit<RecentDelivery, 'number'>): void {
     if (!this.#isKept) return
-    const kept = this.#of.get(subscription) ?? []
-    this.#of.delete(subscription)
-    this.#of.set(subscription, kept)
+    let kept = this.#of.get(subscription)
+    if (kept === undefined) this.#of.set(subscription, (kept = []))
     this.#size += 1
     this.#number += 1
-    kept.push({ ...delivery, number: this.#number })
+    const { entry, attempts, status, timeMs, latencyMs } = delivery
+    kept.push({ entry, number: this.#number, attempts, status, timeMs, latencyMs })
     if (kept.length > keptOfEach) {
       kept.shift()
       this.#size -= 1
     }
-    for (const [oldest] of this.#of) {
-      if (this.#size <= keptInAll) break
-      this.forget(oldest)
+    if (this.#size > keptInAll) this.#forgetIdlest()
+  }
+
+  /** Forgets the subscription that has waited longest for a delivery. */
+  #forgetIdlest(): void {
+    let idlest: Uid | undefined
+    let least = Infinity
+    for (const [subscription, kept] of this.#of) {
+      const newest = kept.at(-1)?.number ?? 0
+      if (newest < least) [idlest, least] = [subscription, newest]
     }
+    if (idlest !== undefined) this.forget(idlest)
   }
 
   /** Forgets a subscription. */

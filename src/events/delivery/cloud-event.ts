@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { signEs256 } from '../../auth/keys/es256.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
@@ -39,10 +39,7 @@ export interface EventSignerOptions {
 export const eventTokenSeconds = 3600
 /** How long a token is reused, in milliseconds. */
 const reuseMs = (eventTokenSeconds * 1000) / 2
-/**
- * Minimum size of the caches of bodies and of tokens, in bytes each, which other subscriptions and attempts reuse. They hold at most twice
- * as much.
- */
+/** Maximum size of the caches of bodies and of signed requests, in bytes each, which other subscriptions and attempts reuse. */
 const keptBytes = 8 * 1024 * 1024
 
 /** The part of a request that is the same for all groups. */
@@ -53,21 +50,35 @@ interface UnsignedEvent {
   readonly digest: string
 }
 
-interface EventToken {
-  readonly text: string
+interface SignedRequest {
+  readonly request: EventRequest
   readonly issuedAtMs: number
 }
 
 /** Attributes with a standard HTTP header of the same name. */
 const plainHeaders: ReadonlySet<string> = new Set(['traceparent'])
 
+/** Characters that headers carry as they are, except `"` and `%`. */
+const plainValue = /^[\x21\x23\x24\x26-\x7e]*$/
+
 /** Returns an attribute's value as HTTP headers carry it: percent-encoded as the CloudEvents HTTP binding requires. */
 function headerValue(value: string): string {
+  if (plainValue.test(value)) return value
   return value
     .toWellFormed()
     .replaceAll(/[^\x21-\x7e]|["%]/gu, (character) =>
       [...Buffer.from(character)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join(''),
     )
+}
+
+/** Names what is the same for all subscriptions. The same event may exist with and without an e-mail address. */
+function nameOf({ id, actorClaims }: OutboxEvent): string {
+  return `${id} ${actorClaims['email'] ?? ''}`
+}
+
+/** Returns the approximate memory that a request takes, in bytes. */
+function bytesOf({ body }: Pick<EventRequest, 'body'>): number {
+  return body.length + 2048
 }
 
 function headerName(attribute: string): string {
@@ -81,18 +92,16 @@ function unsignedOf(event: OutboxEvent): UnsignedEvent {
   return {
     headers: { ...Object.fromEntries(attributes), 'Content-Type': 'application/json' },
     body,
-    digest: `sha256:${createHash('sha256').update(body).digest('hex')}`,
+    digest: `sha256:${hash('sha256', body, 'hex')}`,
   }
 }
 
 /** Creates an EventSigner. */
 export function createEventSigner({ issuer, keys, clock, random }: EventSignerOptions): EventSigner {
-  const unsigned = new RecentMap<string, UnsignedEvent>(keptBytes, ({ body }) => body.length + 2048)
-  const tokens = new RecentMap<string, EventToken>(keptBytes, ({ text }) => 2 * text.length)
+  const unsigned = new RecentMap<string, UnsignedEvent>(keptBytes, bytesOf)
+  const signed = new RecentMap<string, SignedRequest>(keptBytes, ({ request }) => bytesOf(request))
 
-  function known(event: OutboxEvent): UnsignedEvent {
-    // The same event may exist with and without an e-mail address.
-    const name = `${event.id} ${event.actorClaims['email'] ?? ''}`
+  function known(event: OutboxEvent, name: string): UnsignedEvent {
     const found = unsigned.get(name)
     if (found !== undefined) return found
     const made = unsignedOf(event)
@@ -100,8 +109,7 @@ export function createEventSigner({ issuer, keys, clock, random }: EventSignerOp
     return made
   }
 
-  function sign(digest: string, group: Uid): EventToken {
-    const issuedAtMs = clock.now()
+  function sign(digest: string, group: Uid, issuedAtMs: number): string {
     const iat = Math.floor(issuedAtMs / 1000)
     const { header, privateKey } = keys.current()
     const claims = {
@@ -113,26 +121,23 @@ export function createEventSigner({ issuer, keys, clock, random }: EventSignerOp
       exp: iat + eventTokenSeconds,
       jti: randomHex(random, 16),
     }
-    return { text: signEs256(header, claims, privateKey), issuedAtMs }
-  }
-
-  function tokenFor(event: OutboxEvent, group: Uid, digest: string): string {
-    const name = `${event.id} ${digest} ${group}`
-    const found = tokens.get(name)
-    const age = found === undefined ? Infinity : clock.now() - found.issuedAtMs
-    if (found !== undefined && age >= 0 && age < reuseMs) return found.text
-    const made = sign(digest, group)
-    tokens.set(name, made)
-    return made.text
+    return signEs256(header, claims, privateKey)
   }
 
   return {
     async requestOf(event, group) {
-      const { headers, body, digest } = known(event)
-      return { headers: { ...headers, Authorization: `Bearer ${tokenFor(event, group, digest)}` }, body }
+      const name = nameOf(event)
+      const nowMs = clock.now()
+      const found = signed.get(`${name} ${group}`)
+      const age = found === undefined ? Infinity : nowMs - found.issuedAtMs
+      if (found !== undefined && age >= 0 && age < reuseMs) return found.request
+      const { headers, body, digest } = known(event, name)
+      const request = { headers: { ...headers, Authorization: `Bearer ${sign(digest, group, nowMs)}` }, body }
+      signed.set(`${name} ${group}`, { request, issuedAtMs: nowMs })
+      return request
     },
     async standardRequestOf(event, secrets) {
-      const { headers, body } = known(event)
+      const { headers, body } = known(event, nameOf(event))
       return { headers: { ...headers, ...standardSignature({ id: uuidOf(event), body, nowMs: clock.now() }, secrets) }, body }
     },
   }

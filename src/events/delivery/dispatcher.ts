@@ -119,8 +119,13 @@ export class Dispatcher {
     }
     const worker = new SubscriptionWorker(uid, context)
     this.#byGroup.add(worker)
+    // Not AbortSignal.any(), whose signals take much longer to read.
     const stop = new AbortController()
-    const ended = this.#keep(worker, AbortSignal.any([signal, stop.signal])).finally(() => {
+    const onAbort = (): void => stop.abort(signal.reason)
+    signal.addEventListener('abort', onAbort)
+    if (signal.aborted) onAbort()
+    const ended = this.#keep(worker, stop.signal).finally(() => {
+      signal.removeEventListener('abort', onAbort)
       this.#workers.delete(uid)
       this.#byGroup.remove(worker)
     })

@@ -64,9 +64,9 @@ export function passesTypes({ types, includePulls }: TypeFilter, type: string): 
  * Returns true if a subscription receives an event: the event has one of its types, and is of its group or a group below. A test event
  * goes only to its subject.
  */
-export function isWanted({ uid, ...filter }: TypeFilter & { readonly uid: string }, { type, group, subject }: Omit<LogEntry, 'key' | 'revision'>): boolean {
-  if (type === testedType) return subject === uid
-  return isWithin(group, parentOf(trustedUid(uid))) && passesTypes(filter, type)
+export function isWanted(filter: TypeFilter & { readonly uid: string }, { type, group, subject }: Omit<LogEntry, 'key' | 'revision'>): boolean {
+  if (type === testedType) return subject === filter.uid
+  return isWithin(group, parentOf(trustedUid(filter.uid))) && passesTypes(filter, type)
 }
 
 /** Returns the capabilities that a caller needs at a group to receive all events that pass the filter. */

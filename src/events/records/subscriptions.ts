@@ -4,7 +4,7 @@ import { hostError } from '../../auth/safe-address.ts'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { containsAll, missing, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
-import { trustedUid, type Uid } from '../../base/uid.ts'
+import { parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
@@ -198,9 +198,21 @@ export async function changeState(
   return context.validateOnly ? answer : joined(services, context.signal, answer)
 }
 
-/** Returns the write by which the caller pauses a subscription. */
-export function pauseWrite({ caller, nowMs }: Pick<Planning, 'caller' | 'nowMs'>, uid: Uid, reason: string): Write {
-  const pause = create(SubscriptionPauseSchema, { reason, identity: caller.identity, timeMs: BigInt(nowMs) })
+/** One object for all calls, because rights are cached by its identity. */
+const noRestrictions = {}
+
+/** Returns false if another organisation authorized the subscription and has lost the rights that it needs (docs/spec/events.md#rights). */
+export function isAuthorized({ uid, authorizedBy, types, includePulls }: Subscription, grants: Services['grants']): boolean {
+  // If the authorizing identity is a person or of the same organisation, the subscription stays valid even if that identity leaves. It
+  // then belongs to the organisation.
+  if (!authorizedBy.includes('/') || rootOf(trustedUid(authorizedBy)) === rootOf(trustedUid(uid))) return true
+  const held = grants.permissionsOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
+  return containsAll(capabilitiesAt(held, parentOf(trustedUid(uid))), setOf(capabilitiesFor({ types, includePulls })))
+}
+
+/** Returns the write that pauses a subscription. `identity` is who pauses it; empty if the platform does. */
+export function pauseWrite(uid: Uid, { reason, identity, nowMs }: { readonly reason: string; readonly identity: string; readonly nowMs: number }): Write {
+  const pause = create(SubscriptionPauseSchema, { reason, identity, timeMs: BigInt(nowMs) })
   return { kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }
 }
 
@@ -214,7 +226,7 @@ export function showPause(shown: Pick<Subscription, 'state' | 'stateReason'>, re
 function pause(services: Services, context: Context, { uid, reason }: { readonly uid: string; readonly reason: string }): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
-    writes: (found, planning) => [pauseWrite(planning, found, reason)],
+    writes: (found, { caller: { identity }, nowMs }) => [pauseWrite(found, { reason, identity, nowMs })],
     change: (shown) => showPause(shown, reason),
   })
 }

@@ -11,8 +11,10 @@ import { Spool } from './spool.ts'
 /** Maximum time that events wait until they become a segment, in milliseconds, and the size at which they become one earlier. */
 const sealEveryMs = 10_000
 const sealBytes = 4 * 1024 * 1024
-/** Size of the recent events in memory: those of an unusual number come from the spool. */
+/** Size of the recent events in memory. If more than half as many wait in the spool, a question misses the oldest of those. */
 const maxRecentBytes = 4 * sealBytes
+/** Length of the texts in which recent events are added to the index, in characters: a longer one would block the process for milliseconds. */
+const batchLength = 256 * 1024
 /** Size of the spool. */
 const maxSpoolBytes = 256_000_000
 /** A question waits so long at most for segments of other replicas, and asks for them so often at most, in milliseconds. */
@@ -117,9 +119,7 @@ export class KeptEvents implements AuditSink, AuditReader {
     if (!this.#options.isIndexed) return
     this.#recent.push(text)
     this.#recentBytes += text.length
-    if (this.#recentBytes < maxRecentBytes) return
-    this.#recent = []
-    this.#recentBytes = 0
+    if (this.#recentBytes >= maxRecentBytes) this.#forgetMoved()
   }
 
   async read(query: AuditQuery, turn: TaskTurn): Promise<AuditPage> {
@@ -143,14 +143,22 @@ export class KeptEvents implements AuditSink, AuditReader {
     await this.#index.close()
   }
 
+  /** Forgets recent events that the index has: all but those in the spool. If the spool is large, forgets the oldest ones. */
+  #forgetMoved(): void {
+    const least = Math.min(this.#spool.bytes, maxRecentBytes / 2)
+    let first = this.#recent.length
+    this.#recentBytes = 0
+    while (first > 0 && this.#recentBytes < least) this.#recentBytes += this.#recent[(first -= 1)]?.length ?? 0
+    this.#recent = this.#recent.slice(first)
+  }
+
   /** Adds recent events to the index, one batch after another. */
   #indexRecent(): Promise<unknown> {
     const add = async (): Promise<void> => {
       const recent = this.#recent
-      if (recent.length === 0) return
       this.#recent = []
       this.#recentBytes = 0
-      await this.#index.insert(Buffer.from(recent.join('\n')))
+      for (const text of batchesOf(recent)) await this.#index.insert(Buffer.from(text))
     }
     this.#indexing = this.#indexing.catch(() => undefined).then(add)
     return this.#indexing
@@ -185,9 +193,7 @@ export class KeptEvents implements AuditSink, AuditReader {
     for (let chunk = await this.#spool.chunk(); chunk.length > 0; chunk = await this.#spool.chunk()) {
       await this.#move(chunk, signal)
       await this.#spool.deliver({ bytes: chunk.length })
-      let count = 0
-      for (const byte of chunk) if (byte === newline) count += 1
-      this.#options.observer.counted('delivered', count)
+      this.#options.observer.counted('delivered', linesIn(chunk))
     }
     this.#oldestMs = undefined
     this.#hasMoved = true
@@ -261,4 +267,22 @@ export class KeptEvents implements AuditSink, AuditReader {
     const timeMs = clock.now() - keepMs
     await this.#index.expire({ timeMs, maxBytes, before: nameFrom(timeMs - dayMs) })
   }
+}
+
+/** Yields lines, joined to texts of a limited length. */
+function* batchesOf(lines: readonly string[]): Generator<string, void> {
+  let [from, length] = [0, 0]
+  for (const [at, line] of lines.entries()) {
+    length += line.length
+    if (length < batchLength && at < lines.length - 1) continue
+    yield lines.slice(from, at + 1).join('\n')
+    from = at + 1
+    length = 0
+  }
+}
+
+function linesIn(bytes: Buffer): number {
+  let count = 0
+  for (let at = bytes.indexOf(newline); at >= 0; at = bytes.indexOf(newline, at + 1)) count += 1
+  return count
 }
