@@ -38,6 +38,7 @@ const drivers = [
   { packages: ['yaml'], folders: ['config', 'cli', 'catalogue/import'] },
   { packages: ['@renovatebot/pep440', 'semver', '@types/semver'], folders: ['catalogue/libraries'] },
   { packages: ['sax', '@types/sax'], folders: ['catalogue/import'] },
+  { packages: ['ae-cvss-calculator'], folders: ['catalogue/exports'] },
   { packages: ['packageurl-js'], folders: ['catalogue/import', 'catalogue/exports'] },
   { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import'] },
   { packages: ['ajv'], folders: ['config', 'cli'] },

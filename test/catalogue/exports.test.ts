@@ -4,7 +4,8 @@ import { describe, expect, test } from 'vitest'
 import { fromBinary } from '@bufbuild/protobuf'
 import { AdvisoryReader, type StoredAdvisory } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { exportDocument } from '../../src/catalogue/exports/export-tasks.ts'
-import { AdvisorySchema, type Advisory } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { CvssScore } from '../../src/cache/lists/vulnerability-source.ts'
+import { AdvisorySchema, Severity_Type, type Advisory } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { fileOf, importPaths, testGroup } from './documents.ts'
 import { exportSchemas } from './export-schemas.ts'
 import { advisoriesOf } from './formats/rows.ts'
@@ -28,9 +29,21 @@ async function importedFrom(
 }
 
 /** All exports of a document in one form. */
-async function exportsOf(document: unknown, format: Format, ecosystem?: string): Promise<unknown[]> {
+async function exportsOf(
+  document: unknown,
+  format: Format,
+  { ecosystem, scores = new Map() }: { readonly ecosystem?: string | undefined; readonly scores?: ReadonlyMap<string, readonly CvssScore[]> } = {},
+): Promise<unknown[]> {
   const { byOrigin, builtMs } = await importedFrom(document, ecosystem)
-  const facts = { groups: [testGroup], format, publisher: 'Example Corp', baseUrl: 'https://taproot.example.com', maxAdvisories: 1_000, maxBytes: 1_000_000 }
+  const facts = {
+    groups: [testGroup],
+    format,
+    publisher: 'Example Corp',
+    baseUrl: 'https://taproot.example.com',
+    maxAdvisories: 1_000,
+    maxBytes: 1_000_000,
+    scores,
+  }
   return [...byOrigin].map(([origin, stored]) => JSON.parse(Buffer.from(exportDocument(stored, { ...facts, origin }, builtMs)).toString()) as unknown)
 }
 
@@ -44,7 +57,17 @@ interface OsvDocument {
 }
 
 async function osvOf(document: unknown, ecosystem?: string): Promise<OsvDocument[]> {
-  return (await exportsOf(document, 'osv', ecosystem)).flat() as OsvDocument[] // checked with the schema below
+  return (await exportsOf(document, 'osv', { ecosystem })).flat() as OsvDocument[] // checked with the schema below
+}
+
+/** Checks the schema of CSAF 2.0 and its mandatory tests. */
+async function assertCsaf(documents: readonly unknown[]): Promise<void> {
+  for (const document of documents) {
+    for (const [name, run] of Object.entries(csafTests)) {
+      const { isValid = true, errors = [] } = ((await run(document)) ?? {}) as { isValid?: boolean; errors?: unknown[] } // the result of each test
+      expect([name, isValid, errors]).toEqual([name, true, []])
+    }
+  }
 }
 
 // docs/spec/advisories.md#advisory-exports
@@ -52,12 +75,7 @@ describe.each(forms)('advisories from %s', (form, sample) => {
   test('as CSAF, they pass the schema and the mandatory tests', async () => {
     const documents = await exportsOf(sample, 'csaf')
     expect(documents).not.toEqual([])
-    for (const document of documents) {
-      for (const [name, run] of Object.entries(csafTests)) {
-        const { isValid = true, errors = [] } = ((await run(document)) ?? {}) as { isValid?: boolean; errors?: unknown[] } // the result of each test
-        expect([name, isValid, errors]).toEqual([name, true, []])
-      }
-    }
+    await assertCsaf(documents)
   })
 
   test('as OpenVEX, they say the same when they are imported again', async () => {
@@ -79,7 +97,7 @@ describe.each(forms)('advisories from %s', (form, sample) => {
 
   test.each(['openvex', 'osv'] as const)('as %s, they pass the schema', async (format) => {
     const validate = exportSchemas[format]
-    const documents = (await exportsOf(sample, format, ecosystems[form])).flat()
+    const documents = (await exportsOf(sample, format, { ecosystem: ecosystems[form] })).flat()
     expect(documents).not.toEqual([])
     for (const document of documents) expect([validate(document), validate.errors]).toEqual([true, null])
   })
@@ -96,6 +114,56 @@ const statusNames: Readonly<Record<string, string>> = {
   fixed: 'fixed',
   patched: 'fixed',
 }
+
+describe('CSAF', () => {
+  const v31 = 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H'
+  const v30 = 'CVSS:3.0/AV:L/AC:H/PR:L/UI:R/S:C/C:L/I:L/A:N'
+  const none = 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:N'
+  const [v31Score, v30Score] = [
+    { version: '3.1', vectorString: v31, baseScore: 9.8, baseSeverity: 'CRITICAL' },
+    { version: '3.0', vectorString: v30, baseScore: 3.9, baseSeverity: 'LOW' },
+  ]
+
+  const vexOf = (severities: readonly string[], state: string): unknown => ({
+    ...samples.cyclonedx,
+    vulnerabilities: [
+      {
+        id: 'CVE-2026-1001',
+        ratings: severities.map((vector) => ({ method: 'CVSSv31', vector })),
+        analysis: { state },
+        affects: [{ ref: 'png' }],
+      },
+    ],
+  })
+
+  // docs/spec/advisories.md#advisory-exports
+  test.each([
+    ['its vector', [v31], 'exploitable', [v31Score]],
+    ['3.1 before 3.0', [v30, v31], 'in_triage', [v31Score]],
+    ['3.0', [v30], 'exploitable', [v30Score]],
+    ['0', [none], 'exploitable', [{ version: '3.1', vectorString: none, baseScore: 0, baseSeverity: 'NONE' }]],
+    ['temporal metrics', [`${v31}/E:P`], 'exploitable', [{ ...v31Score, vectorString: `${v31}/E:P/RL:X/RC:X` }]],
+    ['vectors that are not valid', ['CVSS:3.1/AV:N', 'CVSS:3.1/AV:Q/AC:L', 'CVSS:3.1/', '__proto__', 'CVSS:9.9/AV:N'], 'exploitable', []],
+    ['a product that is not affected', [v31], 'not_affected', []],
+    ['a fixed product', [v31], 'resolved', []],
+  ])('has the score of CVSS 3 for %s', async (_, severities, state, expected) => {
+    const documents = (await exportsOf(vexOf(severities, state), 'csaf')) as { vulnerabilities: { scores?: { cvss_v3: unknown }[] }[] }[] // checked below
+    await assertCsaf(documents)
+    expect(documents.flatMap(({ vulnerabilities }) => vulnerabilities.flatMap(({ scores = [] }) => scores.map((score) => score.cvss_v3)))).toEqual(expected)
+  })
+
+  test('has the scores of the vulnerability for advisories without their own', async () => {
+    const scores = new Map([['CVE-2026-1001', [{ type: Severity_Type.CVSS_V3, score: v30 }]]])
+    for (const [own, expected] of [
+      [[], v30Score],
+      [[v31], v31Score],
+    ] as const) {
+      const [document] = await exportsOf(vexOf(own, 'exploitable'), 'csaf', { scores })
+      await assertCsaf([document])
+      expect(document).toMatchObject({ vulnerabilities: [{ scores: [{ cvss_v3: expected }] }] })
+    }
+  })
+})
 
 describe('OSV', () => {
   // docs/spec/advisories.md#osv-ecosystems

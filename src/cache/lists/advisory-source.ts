@@ -1,5 +1,6 @@
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
+import type { CvssScore } from './vulnerability-source.ts'
 import type { Order, SortKey } from './order.ts'
 
 /** The facets by which advisories are found: one per filter of ListAdvisories, and `latestType` for the newest approved event. */
@@ -83,19 +84,25 @@ export interface OriginAdvisory {
   readonly body: Uint8Array
 }
 
-/** A document of one origin package in a form that other tools read. */
-export interface DocumentExport {
+/** The advisories that a document is made of. */
+export interface OriginDocument {
   /** The groups whose advisories the caller may see, in uid order. */
   readonly groups: readonly Uid[]
   readonly origin: string
+  /** The bounds of the advisories. */
+  readonly maxAdvisories: number
+  readonly maxBytes: number
+}
+
+/** A document of one origin package in a form that other tools read. */
+export interface DocumentExport extends OriginDocument {
   readonly format: 'openvex' | 'csaf' | 'osv'
   /** Who publishes the document: a name for people. */
   readonly publisher: string
   /** The URL of the API, without a slash at its end. */
   readonly baseUrl: string
-  /** The bounds of the advisories. */
-  readonly maxAdvisories: number
-  readonly maxBytes: number
+  /** By id, the scores of advisories that have none. */
+  readonly scores: ReadonlyMap<string, readonly CvssScore[]>
 }
 
 /** A part of a zip with OSV documents, one for each id of advisories. */
@@ -131,6 +138,8 @@ export interface AdvisorySource {
   page(query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage>
   /** Resolves with all advisories that match, in any order; undefined if they are beyond the bounds. Withdrawn ones are left out. */
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined>
+  /** Resolves with the names of each vulnerability whose advisories have no scores: its id, then its aliases. Empty if the advisories are beyond the bounds. */
+  unscored(query: OriginDocument, turn: TaskTurn): Promise<readonly (readonly string[])[]>
   /** Resolves with a JSON text; empty if no advisory matches, and undefined if they are beyond the bounds. */
   exportDocument(query: DocumentExport, turn: TaskTurn): Promise<Uint8Array | undefined>
   /** Resolves with the next part of a zip. Its cost is bounded, however many advisories there are. */

@@ -6,6 +6,7 @@ import type {
   AdvisorySource,
   DocumentExport,
   OriginAdvisory,
+  OriginDocument,
   OriginQuery,
   OsvPage,
   OsvPageQuery,
@@ -43,6 +44,10 @@ export class AdvisoryThread implements AdvisorySource {
 
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined> {
     return this.#thread.ask({ kind: 'byOrigin', query }, turn) as Promise<readonly OriginAdvisory[] | undefined> // the answer to this task
+  }
+
+  unscored(query: OriginDocument, turn: TaskTurn): Promise<readonly (readonly string[])[]> {
+    return this.#thread.ask({ kind: 'unscored', query }, turn) as Promise<readonly (readonly string[])[]> // the answer to this task
   }
 
   exportDocument(query: DocumentExport, turn: TaskTurn): Promise<Uint8Array | undefined> {

@@ -1,7 +1,7 @@
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryQuery, DocumentExport, OriginQuery, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryQuery, DocumentExport, OriginDocument, OriginQuery, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
-import { exportDocument, osvPage } from '../exports/export-tasks.ts'
+import { exportDocument, osvPage, unscoredNames } from '../exports/export-tasks.ts'
 import { answerFrom } from '../files/open-thread.ts'
 import { AdvisoryReader } from './advisory-reader.ts'
 
@@ -16,6 +16,7 @@ export type AdvisoryTask =
   | { readonly kind: 'get'; readonly uid: Uid }
   | { readonly kind: 'page'; readonly query: SentQuery }
   | { readonly kind: 'byOrigin'; readonly query: OriginQuery }
+  | { readonly kind: 'unscored'; readonly query: OriginDocument }
   | { readonly kind: 'exportDocument'; readonly query: DocumentExport }
   | { readonly kind: 'osvPage'; readonly query: OsvPageQuery }
 
@@ -38,6 +39,7 @@ function work(reader: AdvisoryReader, task: AdvisoryTask): unknown {
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
   if (task.kind === 'byOrigin') return reader.byOrigin(task.query)
+  if (task.kind === 'unscored') return unscoredNames(reader.byOrigin({ ...task.query, ids: undefined }) ?? [])
   if (task.kind === 'exportDocument') return document(reader, task.query)
   if (task.kind === 'osvPage') return nextOfZip(reader, task.query)
   const { terms, ...query } = task.query

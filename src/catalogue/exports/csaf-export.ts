@@ -1,4 +1,5 @@
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { cvssV3Of } from './cvss-scores.ts'
 import { idsOf, isCve, statusesOf, timeText, type ExportFacts, type Stated, type VexStatus } from './export-facts.ts'
 import { productOfAdvisory, type ExportedProduct } from './export-products.ts'
 
@@ -39,6 +40,9 @@ class ExportedProducts {
   }
 }
 
+/** The statuses whose products have scores: the others are not vulnerable. */
+const scored: ReadonlySet<VexStatus['status']> = new Set(['affected', 'under_investigation'])
+
 /** Items of a list, by their text, with the products that they are about. */
 type Items = Map<string, { readonly item: object; readonly ids: string[] }>
 
@@ -50,13 +54,18 @@ function addTo(items: Items, item: object, id: string): void {
   else known.ids.push(id)
 }
 
-function listOf(items: Items): object[] {
-  return [...items.values()].map(({ item, ids }) => ({ ...item, product_ids: ids }))
+function listOf(items: Items, products: 'product_ids' | 'products'): object[] {
+  return [...items.values()].map(({ item, ids }) => ({ ...item, [products]: ids }))
+}
+
+/** The newest status of a product, and the advisory that has it. */
+interface NewestStatus extends Stated {
+  readonly advisory: Advisory
 }
 
 /** Returns the newest status of each product. */
-function newestOf(advisories: readonly Advisory[], products: ExportedProducts): Map<string, Stated> {
-  const newest = new Map<string, Stated>()
+function newestOf(advisories: readonly Advisory[], products: ExportedProducts): Map<string, NewestStatus> {
+  const newest = new Map<string, NewestStatus>()
   for (const advisory of advisories) {
     const latest = statusesOf(advisory).at(-1)
     if (latest === undefined) continue
@@ -65,7 +74,7 @@ function newestOf(advisories: readonly Advisory[], products: ExportedProducts): 
     for (const version of versions) {
       const id = products.add(productOfAdvisory(advisory, version))
       const known = newest.get(id)
-      if (known === undefined || (known.ms ?? 0) <= (latest.ms ?? 0)) newest.set(id, latest)
+      if (known === undefined || (known.ms ?? 0) <= (latest.ms ?? 0)) newest.set(id, { ...latest, advisory })
     }
   }
   return newest
@@ -75,10 +84,13 @@ function vulnerabilityOf(advisories: readonly Advisory[], products: ExportedProd
   const ids = [...new Set(advisories.flatMap(idsOf))]
   const cve = ids.find(isCve)
   const parts = { flags: new Map(), threats: new Map(), remediations: new Map() } satisfies Record<string, Items>
+  const scores: Items = new Map()
   const statuses = new Map<string, string[]>()
-  for (const [id, { status }] of newestOf(advisories, products)) {
+  for (const [id, { status, advisory }] of newestOf(advisories, products)) {
     const list = lists[status.status]
     statuses.set(list, [...(statuses.get(list) ?? []), id])
+    const score = scored.has(status.status) ? cvssV3Of(advisory.severities) : undefined
+    if (score !== undefined) addTo(scores, { cvss_v3: score }, id)
     if (status.status === 'affected') addTo(parts.remediations, { category: status.remediation, details: status.action }, id)
     if (status.status !== 'not_affected') continue
     addTo(parts.threats, { category: 'impact', details: status.impact }, id)
@@ -91,7 +103,8 @@ function vulnerabilityOf(advisories: readonly Advisory[], products: ExportedProd
     ...(others.length === 0 ? {} : { ids: others.map((text) => ({ system_name: text.split('-', 1)[0] ?? text, text })) }),
     notes: [{ category: 'general', text: `What is known about ${cve ?? ids[0] ?? 'the vulnerability'} in these products.` }],
     product_status: Object.fromEntries(statuses),
-    ...Object.fromEntries(Object.entries(parts).flatMap(([key, items]) => (items.size === 0 ? [] : [[key, listOf(items)]]))),
+    ...(scores.size === 0 ? {} : { scores: listOf(scores, 'products') }),
+    ...Object.fromEntries(Object.entries(parts).flatMap(([key, items]) => (items.size === 0 ? [] : [[key, listOf(items, 'product_ids')]]))),
   }
 }
 

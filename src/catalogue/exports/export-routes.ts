@@ -3,6 +3,7 @@ import { DomainError } from '../../base/errors.ts'
 import { methodName } from '../../base/schema/method.ts'
 import { errorDomainSuffix, methods } from '../../base/schema/schema.ts'
 import type { DocumentExport } from '../../cache/lists/advisory-source.ts'
+import type { CvssScore } from '../../cache/lists/vulnerability-source.ts'
 import { notFound } from '../../engine/errors.ts'
 import { turnOf, type Context, type Services } from '../../engine/services.ts'
 import { DocumentSchema, ListDocumentsRequestSchema, type ListDocumentsResponse } from '../../gen/taproot/advisory/v2/advisory_pb.ts'
@@ -21,6 +22,8 @@ import { ZipDownloads } from './zip-downloads.ts'
 /** The bounds of one document. A thread makes it. */
 const maxAdvisories = 10_000
 const maxBytes = 16 * 1024 * 1024
+/** The number of vulnerabilities whose scores are looked up together: other queries wait for them. */
+const scoresPerTurn = 500
 
 /** What the routes need. */
 export interface ExportOptions {
@@ -96,13 +99,31 @@ function publisherOf({ services, baseUrl }: ExportOptions): string {
   return services.settings.registry?.publicOrganization ?? new URL(baseUrl).host
 }
 
+/** Returns the scores of vulnerabilities whose advisories have none, by id (docs/spec/advisories.md#advisory-severities). */
+async function scoresFor({ services }: ExportOptions, context: Context, id: string): Promise<ReadonlyMap<string, readonly CvssScore[]>> {
+  const { sources, groups } = await documentedAdvisories(services, context)
+  if (groups.length === 0 || services.catalogue('vulnerabilities') === undefined) return new Map()
+  const query = { groups, origin: id, maxAdvisories, maxBytes }
+  const names = (await Promise.all(sources.map((source) => source.unscored(query, turnOf(context))))).flat()
+  const found = new Map<string, readonly CvssScore[]>()
+  for (let at = 0; at < names.length; at += scoresPerTurn) {
+    const some = names.slice(at, at + scoresPerTurn)
+    // A new catalogue may have closed the one before.
+    const scores = (await services.catalogue('vulnerabilities')?.scores(some, turnOf(context))) ?? []
+    some.forEach(([name = ''], index) => found.set(name, scores[index] ?? []))
+  }
+  return found
+}
+
 async function exported(
   options: ExportOptions,
   context: Context,
   { id, format }: { readonly id: string; readonly format: DocumentExport['format'] },
 ): Promise<Uint8Array> {
+  // Other forms have no scores, or those of the advisories only.
+  const scores = format === 'csaf' ? await scoresFor(options, context, id) : new Map<string, readonly CvssScore[]>()
   const { sources, groups } = await documentedAdvisories(options.services, context)
-  const query = { groups, origin: id, format, publisher: publisherOf(options), baseUrl: options.baseUrl, maxAdvisories, maxBytes }
+  const query = { groups, origin: id, format, publisher: publisherOf(options), baseUrl: options.baseUrl, scores, maxAdvisories, maxBytes }
   for (const source of groups.length === 0 ? [] : sources) {
     const text = await source.exportDocument(query, turnOf(context))
     if (text === undefined) throw answerTooLarge(`the package has more than ${maxAdvisories} advisories or ${maxBytes / 1024 / 1024} MiB`)

@@ -1,8 +1,8 @@
-import { fromBinary } from '@bufbuild/protobuf'
+import { create, fromBinary } from '@bufbuild/protobuf'
 import type { DocumentExport, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
 import type { AdvisoriesOfId, StoredAdvisory } from '../advisories/advisory-reader.ts'
 import type { OsvFacts } from '../advisories/osv-facts.ts'
-import { AdvisorySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { AdvisorySchema, SeveritySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { csafOf } from './csaf-export.ts'
 import type { ExportFacts } from './export-facts.ts'
 import { openvexOf } from './openvex-export.ts'
@@ -24,9 +24,23 @@ function opened({ body, osv }: StoredAdvisory): OsvAdvisory {
   return { advisory: fromBinary(AdvisorySchema, body), facts: osv === undefined ? {} : (JSON.parse(osv) as OsvFacts) }
 }
 
+/** The number of names by which the scores of a vulnerability are looked for. */
+const maxNames = 20
+
+/** Returns the names of each vulnerability whose advisories have no scores: its id, then the aliases of one of them. */
+export function unscoredNames(stored: readonly StoredAdvisory[]): (readonly string[])[] {
+  const unscored = stored.map(({ body }) => fromBinary(AdvisorySchema, body)).filter(({ severities }) => severities.length === 0)
+  return [...new Map(unscored.map(({ advisoryId, aliases }) => [advisoryId, [advisoryId, ...aliases].slice(0, maxNames)])).values()]
+}
+
 /** Returns the document of one origin package. The advisories are in a stable order. */
-export function exportDocument(stored: readonly StoredAdvisory[], { origin, format, publisher, baseUrl }: DocumentExport, builtMs: number): Uint8Array {
-  return Buffer.from(JSON.stringify(formats[format](origin, stored.map(opened), { publisher, baseUrl, builtMs })))
+export function exportDocument(stored: readonly StoredAdvisory[], { origin, format, scores, ...facts }: DocumentExport, builtMs: number): Uint8Array {
+  const all = stored.map(opened)
+  for (const { advisory } of all) {
+    const known = advisory.severities.length === 0 ? scores.get(advisory.advisoryId) : undefined
+    if (known !== undefined) advisory.severities = known.map((score) => create(SeveritySchema, score))
+  }
+  return Buffer.from(JSON.stringify(formats[format](origin, all, { ...facts, builtMs })))
 }
 
 /** Returns a part of a zip with the OSV documents of these ids. */

@@ -77,6 +77,18 @@ specSuite(
       }
     })
 
+    test('CSAF has the scores that the metadata has for an alias', async () => {
+      const { group } = await publicOf(spec)
+      const name = freshName('pkg')
+      const score = 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H'
+      await importDocuments(spec.server, group, [
+        osvDocument(`PYSEC-${name}`, { aliases: [`CVE-${name}`], affected: [{ package: { ecosystem: 'PyPI', name } }] }),
+        osvDocument(`CVE-${name}`, { affected: [], severity: [{ type: 'CVSS_V3', score }] }),
+      ])
+      const scored = [{ products: [`pkg:pypi/${name}`], cvss_v3: { version: '3.1', vectorString: score, baseScore: 9.8, baseSeverity: 'CRITICAL' } }]
+      expect(await (await get(spec, `documents/${name}?format=csaf`)).json()).toMatchObject({ vulnerabilities: [{ scores: scored }] })
+    })
+
     test('names with slashes', async () => {
       const { group } = await publicOf(spec)
       const name = `@example/${freshName('pkg')}`

@@ -1,0 +1,50 @@
+import calculators from 'ae-cvss-calculator'
+import { Severity_Type, type Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+
+/** A score of CVSS 3.0 or 3.1, in the form of CSAF. */
+export interface CvssV3 {
+  readonly version: '3.0' | '3.1'
+  readonly vectorString: string
+  /** From 0 to 10, with one decimal place. */
+  readonly baseScore: number
+  readonly baseSeverity: 'NONE' | 'LOW' | 'MEDIUM' | 'HIGH' | 'CRITICAL'
+}
+
+/** The versions, newest first. */
+const versions = [
+  { version: '3.1', Calculator: calculators.Cvss3P1 },
+  { version: '3.0', Calculator: calculators.Cvss3P0 },
+] as const
+
+/** The lowest score of each severity, highest first (https://www.first.org/cvss/v3.1/specification-document, section 5). */
+const severities = [
+  { least: 9, name: 'CRITICAL' },
+  { least: 7, name: 'HIGH' },
+  { least: 4, name: 'MEDIUM' },
+  { least: 0.1, name: 'LOW' },
+] as const
+
+/** Returns the score of a vector. Undefined if it is no whole vector of the version. */
+function scoreOf(vector: string, { version, Calculator }: (typeof versions)[number]): CvssV3 | undefined {
+  if (!vector.startsWith(`CVSS:${version}/`)) return undefined
+  try {
+    const { base, vector: vectorString } = new Calculator(vector).calculateScores()
+    if (base === undefined) return undefined
+    return { version, vectorString, baseScore: base, baseSeverity: severities.find(({ least }) => base >= least)?.name ?? 'NONE' }
+  } catch {
+    // The package throws errors of the class Error for unknown metrics and values.
+    return undefined
+  }
+}
+
+/** Returns the first score of the newest version of CVSS 3 that has a valid vector. Undefined if there is none. */
+export function cvssV3Of(scores: readonly Pick<Severity, 'type' | 'score'>[]): CvssV3 | undefined {
+  const vectors = scores.filter(({ type }) => type === Severity_Type.CVSS_V3)
+  for (const version of versions) {
+    for (const { score } of vectors) {
+      const found = scoreOf(score, version)
+      if (found !== undefined) return found
+    }
+  }
+  return undefined
+}
