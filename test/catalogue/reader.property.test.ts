@@ -145,6 +145,8 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
           const query = { filter, order: orderOf(order), after: undefined, skip, limit }
           const page = reader.page(query)
           expect({ uids: page.advisories.map(({ uid }) => uid), total: page.total }).toEqual(naivePage(all, query))
+          // What the reader remembers changes nothing.
+          expect(reader.page(query)).toEqual(page)
           // The next page goes on after the last advisory, and so does a page after a place that no advisory has.
           const last = page.advisories.at(-1)
           if (last === undefined) return

@@ -12,7 +12,7 @@ import type { OsvFacts } from './osv-facts.ts'
 import { searchTextOf, termsOf } from './facts.ts'
 import { writeIndex } from './advisory-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
-import { bytesOf } from './number-set.ts'
+import { bytesOf } from '../files/number-set.ts'
 
 /** An advisory on its way into a catalogue. The builder sets its etag. */
 export interface NewAdvisory {

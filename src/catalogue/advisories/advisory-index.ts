@@ -1,72 +1,9 @@
 import type { DatabaseSync } from 'node:sqlite'
-import { bytesOf, NumberSet, numbersIn } from './number-set.ts'
+import { NumberSet, numbersIn } from '../files/number-set.ts'
+import { noOrdinal, writeLists, type ListedRow } from '../files/row-lists.ts'
 
-/** The ordinal of an advisory that lists leave out. */
-const noOrdinal = 0xffffffff
-/** Size of a piece of the texts to search, in bytes. */
-const pieceBytes = 256 * 1024
 /** Maximum number of advisories of terms that are collected together: 64 MiB. */
 const collectedTogether = 16 * 1024 * 1024
-
-/** The listed advisories by ordinal: their place in the order of uids, from 0. */
-export interface AdvisoryLists {
-  /** Number of a row in `advisory`, by ordinal. */
-  readonly ids: Uint32Array
-  /** Times in milliseconds since 1970, by ordinal. */
-  readonly createMs: Float64Array
-  readonly updateMs: Float64Array
-  /** Ordinals in the order of the time, then of the ordinal. */
-  readonly byCreate: Uint32Array
-  readonly byUpdate: Uint32Array
-}
-
-const listNames = ['ids', 'createMs', 'updateMs', 'byCreate', 'byUpdate'] as const satisfies readonly (keyof AdvisoryLists)[]
-
-/** Returns the lists of a finished catalogue. */
-export function readLists(database: DatabaseSync): AdvisoryLists {
-  const read = database.prepare('SELECT content FROM number_list WHERE name = ?')
-  const numbers = (name: keyof AdvisoryLists): Uint32Array => numbersIn(read.get(name)?.['content'] as Uint8Array) // a BLOB column
-  const times = (name: keyof AdvisoryLists): Float64Array => new Float64Array(numbers(name).buffer)
-  return {
-    ids: numbers('ids'),
-    createMs: times('createMs'),
-    updateMs: times('updateMs'),
-    byCreate: numbers('byCreate'),
-    byUpdate: numbers('byUpdate'),
-  }
-}
-
-function sortedBy(times: Float64Array): Uint32Array {
-  return Uint32Array.from(times.keys()).sort((one, other) => (times[one] ?? 0) - (times[other] ?? 0) || one - other)
-}
-
-/** Collects the texts of advisories, and stores them in pieces. */
-class TextPieces {
-  readonly #insert
-  #texts: Buffer[] = []
-  #ends: number[] = []
-  #bytes = 0
-  #first = 0
-
-  constructor(database: DatabaseSync) {
-    this.#insert = database.prepare('INSERT INTO search_text (first, ends, texts) VALUES (?, ?, ?)')
-  }
-
-  add(text: string): void {
-    const bytes = Buffer.from(`${text}\n`)
-    this.#texts.push(bytes)
-    this.#ends.push((this.#bytes += bytes.length))
-    if (this.#bytes >= pieceBytes) this.store()
-  }
-
-  store(): void {
-    if (this.#ends.length > 0) this.#insert.run(this.#first, bytesOf(Uint32Array.from(this.#ends)), Buffer.concat(this.#texts))
-    this.#first += this.#ends.length
-    this.#texts = []
-    this.#ends = []
-    this.#bytes = 0
-  }
-}
 
 /** Writes the set of advisories of each place. */
 function writePlaces(database: DatabaseSync, ordinals: Uint32Array, limit: number): void {
@@ -120,30 +57,20 @@ function writeTerms(database: DatabaseSync, ordinals: Uint32Array, limit: number
   database.exec('DELETE FROM term WHERE id NOT IN (SELECT term FROM term_set)')
 }
 
-/** Makes the tables that lists read from the others. Each listed advisory gets an ordinal. */
-export function writeIndex(database: DatabaseSync): void {
-  database.exec('DELETE FROM number_list; DELETE FROM term_set; DELETE FROM search_text')
-  const { listed, last } = database.prepare('SELECT sum(listed) AS listed, max(id) AS last FROM advisory').get() ?? {}
-  const count = Number(listed ?? 0)
-  const [ids, ordinals] = [new Uint32Array(count), new Uint32Array(Number(last ?? 0) + 1).fill(noOrdinal)]
-  const [createMs, updateMs] = [new Float64Array(count), new Float64Array(count)]
-  const pieces = new TextPieces(database)
+function* listedRows(database: DatabaseSync): Generator<ListedRow, void, undefined> {
   const rows = database.prepare(
     `SELECT a.id, a.create_ms, a.update_ms, a.search FROM advisory a JOIN place p ON p.id = a.place WHERE a.listed = 1 ORDER BY p.uid || '/' || a.segment`,
   )
-  let ordinal = 0
-  for (const row of rows.iterate()) {
-    ids[ordinal] = Number(row['id'])
-    ordinals[Number(row['id'])] = ordinal
-    createMs[ordinal] = Number(row['create_ms'])
-    updateMs[ordinal] = Number(row['update_ms'])
-    pieces.add(String(row['search']))
-    ordinal += 1
-  }
-  pieces.store()
+  for (const row of rows.iterate())
+    yield { id: Number(row['id']), createMs: Number(row['create_ms']), updateMs: Number(row['update_ms']), text: String(row['search']) }
+}
+
+/** Makes the tables that lists read from the others. */
+export function writeIndex(database: DatabaseSync): void {
+  const { listed, last } = database.prepare('SELECT sum(listed) AS listed, max(id) AS last FROM advisory').get() ?? {}
+  const count = Number(listed ?? 0)
+  const ordinals = writeLists(database, { rows: listedRows(database), count, lastId: Number(last ?? 0) })
+  database.exec('DELETE FROM term_set')
   writePlaces(database, ordinals, count)
   writeTerms(database, ordinals, count)
-  const lists: AdvisoryLists = { ids, createMs, updateMs, byCreate: sortedBy(createMs), byUpdate: sortedBy(updateMs) }
-  const write = database.prepare('INSERT INTO number_list (name, content) VALUES (?, ?)')
-  for (const name of listNames) write.run(name, bytesOf(lists[name]))
 }

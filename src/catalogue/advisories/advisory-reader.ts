@@ -1,18 +1,11 @@
-import { hash } from 'node:crypto'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { RecentMap } from '../../base/recent-map.ts'
 import { parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
-import type { SortKey } from '../../cache/lists/order.ts'
 import { metaOf, openForReading } from '../files/catalogue-file.ts'
-import { readLists, type AdvisoryLists } from './advisory-index.ts'
+import { NumberSet } from '../files/number-set.ts'
+import { RowIndex } from '../files/row-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 import { foldCase } from './facts.ts'
-import { firstAtLeast, NumberSet, numbersIn } from './number-set.ts'
-import { orderedOrdinals, type AfterPlace } from './ordered-ordinals.ts'
-
-/** Maximum size of the remembered sets of filters and texts, in bytes. */
-const rememberedBytes = 32 * 1024 * 1024
 
 /** Number of advisories of one id that are read together. */
 const maxPerId = 5_000
@@ -53,15 +46,13 @@ export class AdvisoryReader {
   readonly #places: readonly Place[]
   readonly #placeUids: ReadonlyMap<number, Uid>
   readonly #row: StatementSync
-  readonly #lists: AdvisoryLists
-  readonly #few: number | undefined
-  readonly #sets = new RecentMap<string, NumberSet>(rememberedBytes, (set) => set.byteLength)
+  readonly #index: RowIndex
 
   /** `few` is for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
   constructor(path: string, { few }: { readonly few?: number } = {}) {
-    this.#few = few
     this.#database = openForReading(path, advisoryTables)
-    this.#lists = readLists(this.#database)
+    this.#row = this.#database.prepare('SELECT place, segment, origin, facts, body FROM advisory WHERE id = ?')
+    this.#index = new RowIndex(this.#database, { uidOf: (id) => this.#advisory(id).uid }, few)
     this.#places = this.#database
       .prepare('SELECT id, uid, listed, ordinals FROM place ORDER BY uid')
       .all()
@@ -69,10 +60,9 @@ export class AdvisoryReader {
         id: Number(id),
         uid: trustedUid(String(uid)),
         // A BLOB column.
-        listed: NumberSet.read(ordinals as Uint8Array, Number(listed), this.#lists.ids.length),
+        listed: this.#index.read(ordinals as Uint8Array, Number(listed)),
       }))
     this.#placeUids = new Map(this.#places.map(({ id, uid }) => [id, uid]))
-    this.#row = this.#database.prepare('SELECT place, segment, origin, facts, body FROM advisory WHERE id = ?')
   }
 
   /** When the catalogue was made, in milliseconds since 1970. */
@@ -98,18 +88,7 @@ export class AdvisoryReader {
   page({ filter, order, after, skip, limit }: AdvisoryQuery): AdvisoryPage {
     const set = this.#matching(filter)
     if (skip >= set.size) return { advisories: [], total: set.size }
-    const listing = {
-      lists: this.#lists,
-      order,
-      after: after === undefined ? undefined : this.#placeOf(after),
-      ...(this.#few === undefined ? {} : { few: this.#few }),
-    }
-    const advisories: FoundAdvisory[] = []
-    let left = skip
-    for (const ordinal of orderedOrdinals(set, listing)) {
-      if (left > 0) left -= 1
-      else if (advisories.push(this.#advisoryAt(ordinal)) >= limit) break
-    }
+    const advisories = this.#index.page(set, { order, after, skip, limit }).map((ordinal) => this.#found(ordinal))
     return { advisories, total: set.size }
   }
 
@@ -118,16 +97,15 @@ export class AdvisoryReader {
    * `withOsv` also returns their OsvFacts.
    */
   byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery, withOsv = false): (OriginAdvisory & StoredAdvisory)[] | undefined {
-    const limit = this.#lists.ids.length
     const needed = [this.#inGroups(groups)]
     if (origin !== undefined) needed.push(this.#withOneOf(['origin', [origin]]))
-    if (ids !== undefined) needed.push(NumberSet.union([this.#withOneOf(['advisoryId', ids]), this.#withOneOf(['alias', ids])], limit))
+    if (ids !== undefined) needed.push(this.#index.union([this.#withOneOf(['advisoryId', ids]), this.#withOneOf(['alias', ids])]))
     const set = NumberSet.intersection(needed)
     if (set.size > maxAdvisories) return undefined
     const found: (OriginAdvisory & StoredAdvisory)[] = []
     let bytes = 0
     for (const ordinal of set.ascending(0)) {
-      const row = this.#rowAt(ordinal)
+      const row = this.#advisory(this.#index.idAt(ordinal))
       const advisory = withOsv ? row : { ...row, osv: undefined }
       bytes += sizeOf(advisory)
       if (bytes > maxBytes) return undefined
@@ -153,7 +131,7 @@ export class AdvisoryReader {
       const ofId = set
         .ascending(0)
         .take(maxPerId)
-        .map((ordinal) => this.#rowAt(ordinal))
+        .map((ordinal) => this.#advisory(this.#index.idAt(ordinal)))
         .toArray()
       advisories += ofId.length
       bytes += ofId.reduce((sum, one) => sum + sizeOf(one), 0)
@@ -170,100 +148,42 @@ export class AdvisoryReader {
   /** Returns the set of ordinals that match. */
   #matching(filter: AdvisoryFilter): NumberSet {
     const { groups, uids, anyOf, noneOf, text } = filter
-    return this.#remembered(JSON.stringify([groups, uids, anyOf, noneOf, text]), () => {
+    return this.#index.remembered(JSON.stringify([groups, uids, anyOf, noneOf, text]), () => {
       const needed = [this.#inGroups(groups)]
       for (const values of anyOf) needed.push(this.#withOneOf(values))
-      if (uids !== undefined) needed.push(this.#withUids(uids))
+      if (uids !== undefined) needed.push(this.#index.withUids(uids))
       // A search reads all texts.
-      if (text !== '' && needed.every(({ size }) => size > 0)) needed.push(this.#withText(foldCase(text)))
+      if (text !== '' && needed.every(({ size }) => size > 0)) needed.push(this.#index.withText(foldCase(text)))
       return noneOf.reduce((set, values) => set.without(this.#withOneOf(values)), NumberSet.intersection(needed))
     })
   }
 
-  #remembered(name: string, find: () => NumberSet): NumberSet {
-    // Names may be long: they list groups.
-    const key = hash('sha256', name)
-    const known = this.#sets.get(key)
-    if (known !== undefined) return known
-    const found = find()
-    this.#sets.set(key, found)
-    return found
-  }
-
   #inGroups(groups: readonly Uid[]): NumberSet {
     const wanted = new Set<string>(groups)
-    const places = this.#places.filter(({ uid }) => wanted.has(uid))
-    return NumberSet.union(
-      places.map(({ listed }) => listed),
-      this.#lists.ids.length,
-    )
+    return this.#index.union(this.#places.filter(({ uid }) => wanted.has(uid)).map(({ listed }) => listed))
   }
 
   #withOneOf([facet, values]: FacetValues): NumberSet {
-    const limit = this.#lists.ids.length
     const terms = this.#database
       .prepare('SELECT s.listed, s.ordinals FROM term t JOIN term_set s ON s.term = t.id WHERE t.facet = ? AND t.value IN (SELECT value FROM json_each(?))')
       .all(facets[facet], JSON.stringify(values))
-    const sets = terms.map(({ listed, ordinals }) => NumberSet.read(ordinals as Uint8Array, Number(listed), limit)) // a BLOB column
-    return NumberSet.union(sets, limit)
+    return this.#index.union(terms.map(({ listed, ordinals }) => this.#index.read(ordinals as Uint8Array, Number(listed)))) // a BLOB column
   }
 
-  #withUids(uids: readonly string[]): NumberSet {
-    const places = uids.map((uid) => this.#bound(uid)).filter(({ isAdvisory }) => isAdvisory)
-    const ordinals = Uint32Array.from(new Set(places.map(({ ordinal }) => ordinal))).sort()
-    return NumberSet.of(ordinals, this.#lists.ids.length)
+  #found(ordinal: number): FoundAdvisory {
+    const { createMs, updateMs } = this.#index.lists
+    const { uid, body } = this.#advisory(this.#index.idAt(ordinal))
+    return { uid, name: '', createMs: createMs[ordinal] ?? 0, updateMs: updateMs[ordinal] ?? 0, body }
   }
 
-  /** Returns the advisories with a text that contains `text`, which is in lower case. */
-  #withText(text: string): NumberSet {
-    const limit = this.#lists.ids.length
-    // No imported text has control characters, and a line break separates the texts.
-    if (/[\u0000-\u001f]/.test(text)) return NumberSet.of(new Uint32Array(), limit)
-    return this.#remembered(`text ${text}`, () => NumberSet.of(Uint32Array.from(ordinalsWith(this.#database, Buffer.from(text))), limit))
-  }
-
-  #uidAt(ordinal: number): Uid {
-    return this.#rowAt(ordinal).uid
-  }
-
-  #rowAt(ordinal: number): OriginAdvisory & StoredAdvisory {
-    const { place, segment, origin, facts, body } = this.#row.get(this.#lists.ids[ordinal] ?? 0) ?? {}
+  #advisory(id: number): OriginAdvisory & StoredAdvisory {
+    const { place, segment, origin, facts, body } = this.#row.get(id) ?? {}
     const uid = trustedUid(`${this.#placeUids.get(Number(place)) ?? ''}/${String(segment)}`)
     return { uid, origin: String(origin), body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
-  }
-
-  #bound(uid: string): { readonly ordinal: number; readonly isAdvisory: boolean } {
-    const ordinal = firstAtLeast(this.#lists.ids.length, (at) => this.#uidAt(at) >= uid)
-    return { ordinal, isAdvisory: ordinal < this.#lists.ids.length && this.#uidAt(ordinal) === uid }
-  }
-
-  #placeOf(key: SortKey): AfterPlace {
-    return { key, ...this.#bound(key.uid) }
-  }
-
-  #advisoryAt(ordinal: number): FoundAdvisory {
-    const { createMs, updateMs } = this.#lists
-    const { uid, body } = this.#rowAt(ordinal)
-    return { uid, name: '', createMs: createMs[ordinal] ?? 0, updateMs: updateMs[ordinal] ?? 0, body }
   }
 }
 
 /** Returns the size of an advisory, in bytes or characters. */
 function sizeOf({ body, osv = '' }: StoredAdvisory): number {
   return body.length + osv.length
-}
-
-/** Yields the ordinals of the texts that contain `wanted`. */
-function* ordinalsWith(database: DatabaseSync, wanted: Buffer): Generator<number, void, undefined> {
-  for (const row of database.prepare('SELECT first, ends, texts FROM search_text ORDER BY first').iterate()) {
-    const [first, ends] = [Number(row['first']), numbersIn(row['ends'] as Uint8Array)] // a BLOB column
-    const bytes = row['texts'] as Uint8Array // a BLOB column
-    const texts = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
-    let at = 0
-    for (let found = texts.indexOf(wanted); found >= 0; found = texts.indexOf(wanted, ends[at - 1])) {
-      while ((ends[at] ?? Infinity) <= found) at += 1
-      yield first + at
-      at += 1
-    }
-  }
 }

@@ -1,5 +1,6 @@
 import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import type { CatalogueTables } from '../files/catalogue-file.ts'
+import { listTables } from '../files/row-lists.ts'
 
 /**
  * The numbers of facets in the file. `eventState`, `eventAuthor`, `eventReviewer` and `eventType` have the values of all events of
@@ -29,11 +30,9 @@ export const facets = {
  *   searches, `terms` the numbers of its terms, `body` the protobuf bytes of the Advisory, `facts` the OsvFacts as JSON
  * - `term`: a value of a facet
  *
- * The end of an import makes the others from them. An ordinal is the place of a listed advisory in the order of uids, from 0.
+ * The end of an import makes the others from them, and those of `listTables`. Sets have the ordinals of advisories.
  * - `place`: `ordinals` is the set of the group's advisories
  * - `term_set`: the advisories of each term
- * - `number_list`: the arrays of AdvisoryLists
- * - `search_text`: the texts in the order of ordinals, in pieces. `first` is the first ordinal, `ends` has the end of each text in the piece
  */
 export const advisoryTables: CatalogueTables = {
   version: 2,
@@ -45,7 +44,5 @@ CREATE TABLE advisory (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, segment T
   listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL, facts TEXT, body BLOB NOT NULL, UNIQUE (place, segment));
 CREATE TABLE term (id INTEGER PRIMARY KEY, facet INTEGER NOT NULL, value TEXT NOT NULL, UNIQUE (facet, value));
 CREATE TABLE term_set (term INTEGER PRIMARY KEY, listed INTEGER NOT NULL, ordinals BLOB NOT NULL);
-CREATE TABLE number_list (name TEXT PRIMARY KEY, content BLOB NOT NULL);
-CREATE TABLE search_text (first INTEGER PRIMARY KEY, ends BLOB NOT NULL, texts BLOB NOT NULL);
-`,
+${listTables}`,
 }

@@ -7,7 +7,8 @@ import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { ImportedRows } from '../files/imported-rows.ts'
 import { cudaVersionsIn, isRemediated, prefixes } from './artifact-facts.ts'
-import { libraryTables, listTables } from './library-tables.ts'
+import { writeIndex } from './library-index.ts'
+import { libraryTables } from './library-tables.ts'
 import { versionOrders, type KnownEcosystem, type RankedVersion } from './version-orders.ts'
 
 /** A version on its way into a catalogue. Times are in milliseconds since 1970; undefined if the source does not say them. */
@@ -146,7 +147,7 @@ export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
     for (const [ecosystem, count] of this.#put) this.#statements.note.run(ecosystem, source, nowMs, count)
     setMeta(database, 'built_ms', String(nowMs))
     this.#rows.commit()
-    if (this.#isChanged) database.exec(listTables)
+    if (this.#isChanged) writeIndex(database)
     this.#rows.end()
     database.close()
   }

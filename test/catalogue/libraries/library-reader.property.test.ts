@@ -75,8 +75,8 @@ function filters(all: readonly NaiveArtifact[]): fc.Arbitrary<ArtifactFilter> {
 }
 
 describe.each([
-  { what: 'few artifacts', fewArtifacts: 5_000, farAway: 1_000 },
-  { what: 'many artifacts', fewArtifacts: 3, farAway: 2 },
+  { what: 'few artifacts', few: 5_000 },
+  { what: 'many artifacts', few: 3 },
 ])('a catalogue of $what, compared with a search of every artifact', (options) => {
   const rows = generated(400)
   const all = naiveArtifacts(rows)
