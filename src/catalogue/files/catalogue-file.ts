@@ -25,7 +25,7 @@ export function openForWriting(path: string, { tables, isNew }: { readonly table
   return database
 }
 
-/** Returns the version of the tables of a catalogue; undefined if the file is none. */
+/** Returns the version of the tables of a catalogue; undefined for any other file. */
 export function formatOf(path: string): string | undefined {
   const database = new DatabaseSync(path, { readOnly: true })
   try {

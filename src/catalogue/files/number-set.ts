@@ -1,4 +1,4 @@
-/** Sets of numbers below a limit. A small one is a sorted list, a large one has a bit for each number: so both are at most 1/8 byte per number of the limit. */
+/** A set of numbers below a limit. A small set is a sorted list, a large one has a bit for each number. So none needs more than a bit per number. */
 export class NumberSet {
   /** The number of members. */
   readonly size: number
