@@ -11,7 +11,7 @@ import { parseCount } from './get.ts'
 const formats = ['table', 'json'] as const
 const outcomes = ['done', 'denied', 'failed'] as const
 /** Column widths of time, outcome, method and resource, in characters. A longer cell shifts the rest of its line. */
-const widths = [24, 7, 40, 40]
+const widths = [24, 7, 40, 57]
 const unitMs: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 24 * 3_600_000 }
 const defaultLimit = 50
 const maxPageSize = 200

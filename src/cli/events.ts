@@ -23,7 +23,7 @@ const maxRefused = 8
 const cutNote = 'the connection was cut: connecting again'
 const tokenNote = 'the token was refused or cannot be read: reading it again'
 /** Column widths of time, type and subject, in characters. A longer cell shifts the rest of its line. */
-const widths = [24, 48, 40]
+const widths = [24, 48, 57]
 
 const formats = ['table', 'json'] as const
 

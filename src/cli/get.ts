@@ -66,7 +66,9 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
 async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
-    if (place === undefined) throw new UsageError(`${kind.words} are listed per ${listVariable.replaceAll('_', ' ')}: set --in to one`)
+    const [parent = ''] = parents
+    const per = listVariable === 'uid' ? parent.toLowerCase() : listVariable.replaceAll('_', ' ')
+    if (place === undefined) throw new UsageError(`${kind.words} are listed per ${per}: set --in to one`)
     const value = parents.includes('Group') ? await findGroup(client, place) : place
     // A variable of one segment contains its slashes escaped.
     const escaped = listPath.includes('=**}') ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)

@@ -118,7 +118,6 @@ describe('a caller with 10,000 bindings', () => {
     ['to list the bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`],
     ['to list identities', () => '/iam/v2/identities?orderBy=name'],
     ['to list roles', () => '/iam/v2/roles'],
-    ['to list audit events', () => '/audit/v2/events'],
   ])('calls the API %s, and no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
     const ask = (): Promise<Asking> => Promise.resolve({ path: pathOf(), token: caller.token })
     expect(await leastTurn(ask, title.endsWith('again') ? undefined : caller)).toBeLessThan(boundMs)
@@ -158,7 +157,6 @@ describe('a caller with 10,000 bindings', () => {
         return { path: '/auth/v1/ok', token: await server.tokenFor(wide.uid, { roles }) }
       },
     ],
-    ['lists audit events', async () => ({ path: '/audit/v2/events?pageSize=200', token: await server.tokenFor(wide.uid) })],
     ['mirrored a repo that others then get', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
     ['mirrored repos that others then list', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
     [
@@ -173,6 +171,16 @@ describe('a caller with 10,000 bindings', () => {
     ],
   ])('a caller with 40,000 bindings %s: no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (_title, ask) => {
     expect(await leastTurn(ask, wide)).toBeLessThan(boundMs)
+  })
+
+  test('an owner of 10,000 groups asks for audit events: no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async () => {
+    const owner = await makeMember(server, org.group)
+    await fill(
+      server,
+      groups.map((uid) => filledBinding(`${uid}/${'e'.repeat(16)}`, owner.uid, roleUid('owner'))),
+    )
+    ok(await server.rest.call('UpdateGroup', { group: { uid: groups[9_000] ?? '', description: 'seen' }, updateMask: 'description' }, { token: org.token }))
+    expect(await leastTurn(() => Promise.resolve({ path: '/audit/v2/events?pageSize=200', token: owner.token }), owner)).toBeLessThan(boundMs)
   })
 
   test('a changed binding, group and role count from the next answer on', { timeout: 60_000 }, async () => {

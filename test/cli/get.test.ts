@@ -51,6 +51,23 @@ describe('taproot get', () => {
       expect(await namesOf({ kind: 'prepo' }, foreign.token)).toEqual(['app'])
     })
 
+    test('deliveries are listed per subscription, with event, state and reason', async () => {
+      const hooked = await world.tenant(freshName('hooked'))
+      const subscription = { sink: 'https://sink.invalid/', types: ['dev.taproot.api.iam.group.'] }
+      await world.operate('CreateSubscription', { parent: hooked.group, subscription })
+      const uid = (await run({ kind: 'psub', format: 'name' }, hooked.token)).printed().trim()
+      await world.operate('PauseSubscription', { uid })
+      const below = await world.group(hooked.group, 'below')
+      await expect(run({ kind: 'deliveries' })).rejects.toThrow('deliveries are listed per subscription: set --in to one')
+      const [delivery] = await listed({ kind: 'deliveries', in: uid }, hooked.token)
+      expect(delivery).toMatchObject({ state: 'PENDING', eventType: 'dev.taproot.api.iam.group.created.v1', subject: below })
+      expect((await run({ kind: 'deliveries', in: uid, format: 'name' }, hooked.token)).printed()).toBe(`${String(delivery?.['eventId'])}\n`)
+      expect(await listed({ kind: 'deliveries', in: uid, filter: ['state=DEAD'] }, hooked.token)).toEqual([])
+      const table = (await run({ kind: 'deliveries', in: uid, format: 'table' }, hooked.token)).printed()
+      expect(table).toMatch(/^EVENT ID +TYPE +AGE +STATE +ATTEMPTS +STATUS +NEXT +ERROR\n\S+ +dev\.taproot\S+ +\d+s +PENDING\n$/)
+      expect((await run({ kind: 'psub', format: 'table' }, hooked.token)).printed()).toMatch(/PAUSED .* paused by :pause\n$/)
+    })
+
     test('a list is empty for a caller who may list nothing, and a table says so next to the results', async () => {
       const powerless = await makeMember(world.server, mine.group)
       expect(await listed({ kind: 'identities' }, powerless.token)).toEqual([])

@@ -8,7 +8,7 @@ import { handlers } from '../../src/domains/handlers.ts'
 describe('the kinds of taproot get', () => {
   test('the kinds of taproot get include every list that the API serves, each with unique names', () => {
     const listed = methods.filter((method) => method.verb === 'list' && handlers.has(method)).map(({ kind }) => kind)
-    expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
+    expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual([...listed, 'Delivery'].toSorted())
     const names = clientKinds.flatMap((kind) => kind.names)
     expect(new Set(names).size).toBe(names.length)
   })
@@ -28,6 +28,7 @@ describe('the kinds of taproot get', () => {
     ['pidp', 'IdentityProvider'],
     ['pinv', 'GroupInvite'],
     ['psub', 'Subscription'],
+    ['deliveries', 'Delivery'],
     ['advisories', 'Advisory'],
     ['padv', 'Advisory'],
     ['artifacts', 'Artifact'],
@@ -52,10 +53,8 @@ describe('the kinds of taproot get', () => {
     expect(findKind('terms', 'taproot')).toMatchObject({ listVariable: 'group', filters: [] })
   })
 
-  test.each(clientKinds)('the kinds of taproot get have columns that are fields of their records: $kind', ({ kind }) => {
-    const fields = methods
-      .find((method) => method.verb === 'list' && method.kind === kind)
-      ?.output.fields.find(({ fieldKind }) => fieldKind === 'list')?.message
+  test.each(clientKinds)('the kinds of taproot get have columns that are fields of their records: $kind', ({ kind, list }) => {
+    const fields = list.output.fields.find(({ fieldKind }) => fieldKind === 'list')?.message
     for (const column of columnsOf(kind)) {
       const found = column.at.some((path) => {
         let message = fields

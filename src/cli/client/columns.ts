@@ -37,6 +37,13 @@ const forms = {
   words: (value: unknown) => cut(plainText(value), longestText),
   /** Age, as `5m`. */
   age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
+  /** The time until then, as `5m`; `now` if it has passed. */
+  until: (value: unknown, nowMs: number) => {
+    const leftMs = Date.parse(textOf(value)) - nowMs
+    return leftMs < 1_000 ? 'now' : ageText(leftMs)
+  },
+  /** A number; empty for 0. */
+  number: (value: unknown) => (value === 0 ? '' : plainText(value)),
   count: (value: unknown) => String(Array.isArray(value) ? value.length : 0),
   /** `python` of `ECOSYSTEM_PYTHON`. */
   ecosystem: (value: unknown) => textOf(value).replace('ECOSYSTEM_', '').toLowerCase(),
@@ -98,7 +105,30 @@ const presentations: Readonly<Record<string, Presentation>> = {
     ],
   },
   ArtifactVersion: { columns: [column('VERSION', 'version', 'words'), column('BYTES', 'sizeBytes'), age, description] },
-  Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink', 'words'), column('STATE', 'state'), column('PENDING', 'pendingCount'), age] },
+  Subscription: {
+    short: 'psub',
+    columns: [
+      uid,
+      column('SINK', 'sink', 'words'),
+      column('STATE', 'state'),
+      column('PENDING', 'pendingCount'),
+      column('DELIVERED', 'lastDeliveryTime', 'age'),
+      age,
+      column('REASON', ['stateReason', 'lastError'], 'words'),
+    ],
+  },
+  Delivery: {
+    columns: [
+      column('EVENT ID', 'eventId'),
+      column('TYPE', 'eventType'),
+      column('AGE', 'eventTime', 'age'),
+      column('STATE', 'state'),
+      column('ATTEMPTS', 'attempts', 'number'),
+      column('STATUS', 'lastStatus', 'number'),
+      column('NEXT', 'nextAttemptTime', 'until'),
+      column('ERROR', 'lastError', 'words'),
+    ],
+  },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
 }

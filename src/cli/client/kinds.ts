@@ -6,6 +6,8 @@ import { UsageError } from '../exit-codes.ts'
 
 /** A kind of record that the API can list, with its names and paths for commands. */
 export interface ClientKind {
+  /** The method that lists the records. */
+  readonly list: MethodRow
   /** Name of the kind, such as `RoleBinding`. */
   readonly kind: string
   /** Accepted names: plural, singular, short; such as `rolebindings`, `rolebinding`, `prb`. In lower case, without `-` and `_`. */
@@ -35,10 +37,10 @@ export interface ClientKind {
 const paging: ReadonlySet<string> = new Set(['page_size', 'page_token', 'order_by', 'skip', 'uidp'])
 
 /** All kinds that the API can list, by plural name. */
-export const clientKinds: readonly ClientKind[] = methods
-  .filter((method) => method.verb === 'list' && method.kind !== undefined)
-  .map(clientKind)
-  .toSorted((one, other) => (one.words < other.words ? -1 : 1))
+export const clientKinds: readonly ClientKind[] = [
+  ...methods.filter((method) => method.verb === 'list' && method.kind !== undefined).map(clientKind),
+  ...methods.filter(({ input }) => input.name === 'ListDeliveriesRequest').map(deliveriesKind),
+].toSorted((one, other) => (one.words < other.words ? -1 : 1))
 
 /**
  * Returns the kind with this plural, singular or short name, in any letter case, with or without `-`. Throws UsageError; `program` is the
@@ -67,10 +69,11 @@ function clientKind(method: MethodRow): ClientKind {
   const [list] = method.http
   if (row === undefined || list === undefined) throw new TypeError(`schema: the list method ${method.rpc} has no resource kind or no REST route`)
   const fields = method.input.fields.map(({ name }) => name)
-  const listVariable = /\{(\w+)/.exec(list.template)?.[1]
+  const listVariable = variableIn(list.template)
   const getPath = methods.find(({ verb, kind }) => verb === 'get' && kind === row.kind)?.http[0]?.template
   const plain = row.plural.replaceAll('_', '')
   return {
+    list: method,
     kind: row.kind,
     names: [...new Set([plain, row.collection.toLowerCase(), row.kind.toLowerCase(), ...[shortNames[row.kind] ?? []].flat()])],
     words: row.plural.replaceAll('_', ' '),
@@ -82,4 +85,26 @@ function clientKind(method: MethodRow): ClientKind {
     nameFilter: (['name', 'id'] as const).find((name) => fields.includes(name)),
     parents: row.parents,
   }
+}
+
+/** Returns the deliveries of a subscription as a kind. They have neither uids nor names. */
+function deliveriesKind(method: MethodRow): ClientKind {
+  const listPath = method.http[0]?.template ?? ''
+  return {
+    list: method,
+    kind: 'Delivery',
+    names: ['deliveries', 'delivery'],
+    words: 'deliveries',
+    listPath,
+    listVariable: variableIn(listPath),
+    getPath: undefined,
+    member: 'deliveries',
+    filters: ['state'],
+    nameFilter: undefined,
+    parents: ['Subscription'],
+  }
+}
+
+function variableIn(template: string): string | undefined {
+  return /\{(\w+)/.exec(template)?.[1]
 }

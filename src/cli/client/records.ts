@@ -65,7 +65,8 @@ const yamlForm: OutputForm = {
 }
 
 const nameForm: OutputForm = {
-  page: (records) => records.map((record) => `${['uid', 'id', 'docId'].map((member) => textOf(record[member])).find((text) => text !== '') ?? ''}\n`).join(''),
+  page: (records) =>
+    records.map((record) => `${['uid', 'id', 'docId', 'eventId'].map((member) => textOf(record[member])).find((text) => text !== '') ?? ''}\n`).join(''),
   end: () => '',
 }
 
