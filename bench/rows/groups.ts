@@ -1,3 +1,4 @@
+import { catalogueRows } from './catalogue.ts'
 import { checksRows } from './checks.ts'
 import { createRows } from './create.ts'
 import { eventRows } from './events.ts'
@@ -10,4 +11,16 @@ import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
 
 /** All rows, in the order of measurement. Rows that need much memory come last. */
-export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, eventRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]
+export const groups: readonly RowGroup[] = [
+  getRows,
+  kubeRows,
+  createRows,
+  eventRows,
+  mixedRows,
+  readsRows,
+  checksRows,
+  registryRows,
+  catalogueRows,
+  sizeRows,
+  growthRows,
+]

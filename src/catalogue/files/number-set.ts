@@ -82,28 +82,42 @@ export class NumberSet {
     return this.#list[firstAtLeast(this.#list.length, (at) => (this.#list?.[at] ?? 0) >= number)] === number
   }
 
-  /** Yields the members from `from`, smallest first. */
-  *ascending(from: number): Generator<number, void, undefined> {
-    const list = this.#list
+  /** Yields the members from `from`, smallest first, without the first `drop` of them. */
+  *ascending(from: number, drop = 0): Generator<number, void, undefined> {
+    const [list, bits] = [this.#list, this.#bits ?? new Uint32Array()]
+    let left = drop
     if (list !== undefined) {
-      for (let at = firstAtLeast(list.length, (one) => (list[one] ?? 0) >= from); at < list.length; at += 1) yield list[at] ?? 0
-    } else {
-      for (let number = from; number < this.#limit; number += 1) {
-        if (this.has(number)) yield number
-        else if (this.#bits?.[number >>> 5] === 0) number |= 31
+      for (let at = firstAtLeast(list.length, (one) => (list[one] ?? 0) >= from) + left; at < list.length; at += 1) yield list[at] ?? 0
+      return
+    }
+    for (let number = from; number < this.#limit; number += 1) {
+      const whole = (number & 31) === 0 ? onesIn(bits[number >>> 5] ?? 0) : Infinity
+      if (whole === 0 || whole <= left) {
+        left -= whole
+        number |= 31
+      } else if (this.has(number)) {
+        if (left > 0) left -= 1
+        else yield number
       }
     }
   }
 
-  /** Yields the members below `end`, greatest first. */
-  *descending(end: number): Generator<number, void, undefined> {
-    const list = this.#list
+  /** Yields the members below `end`, greatest first, without the first `drop` of them. */
+  *descending(end: number, drop = 0): Generator<number, void, undefined> {
+    const [list, bits] = [this.#list, this.#bits ?? new Uint32Array()]
+    let left = drop
     if (list !== undefined) {
-      for (let at = firstAtLeast(list.length, (one) => (list[one] ?? 0) >= end) - 1; at >= 0; at -= 1) yield list[at] ?? 0
-    } else {
-      for (let number = Math.min(end, this.#limit) - 1; number >= 0; number -= 1) {
-        if (this.has(number)) yield number
-        else if (this.#bits?.[number >>> 5] === 0) number &= ~31
+      for (let at = firstAtLeast(list.length, (one) => (list[one] ?? 0) >= end) - 1 - left; at >= 0; at -= 1) yield list[at] ?? 0
+      return
+    }
+    for (let number = Math.min(end, this.#limit) - 1; number >= 0; number -= 1) {
+      const whole = (number & 31) === 31 ? onesIn(bits[number >>> 5] ?? 0) : Infinity
+      if (whole === 0 || whole <= left) {
+        left -= whole
+        number &= ~31
+      } else if (this.has(number)) {
+        if (left > 0) left -= 1
+        else yield number
       }
     }
   }

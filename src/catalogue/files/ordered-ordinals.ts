@@ -2,8 +2,10 @@ import type { Order, OrderTerm, SortField } from '../../cache/lists/order.ts'
 import { firstAtLeast, type NumberSet } from './number-set.ts'
 import type { RowLists } from './row-lists.ts'
 
-/** Up to this number of rows, a list sorts them. Above it, it walks all rows in the order. */
-const defaultFew = 5_000
+/** Returns up to which number of rows a list sorts them. Above it, the list walks all rows in the order until a page is full, which is faster then. */
+function fewOf(count: number): number {
+  return 2 * Math.sqrt(count)
+}
 
 /** The place after which a page begins, which need not be that of a row. */
 export interface AfterPlace {
@@ -22,6 +24,8 @@ export interface Listing {
   readonly lists: RowLists
   readonly order: Order
   readonly after: AfterPlace | undefined
+  /** The number of rows after the place to leave out. */
+  readonly skip: number
   /** For tests with few rows. */
   readonly few?: number
 }
@@ -77,9 +81,9 @@ function isAfter(lists: RowLists, terms: readonly OrderTerm[], place: AfterPlace
   }
 }
 
-function byUid(set: NumberSet, descending: boolean, after: AfterPlace | undefined): Generator<number, void, undefined> {
-  if (!descending) return set.ascending(after === undefined ? 0 : after.ordinal + (after.isRow ? 1 : 0))
-  return set.descending(after?.ordinal ?? Infinity)
+function byUid(set: NumberSet, descending: boolean, { after, skip }: Listing): Generator<number, void, undefined> {
+  if (!descending) return set.ascending(after === undefined ? 0 : after.ordinal + (after.isRow ? 1 : 0), skip)
+  return set.descending(after?.ordinal ?? Infinity, skip)
 }
 
 /** Yields the members of a tie. Within it, the list is in the order of uids. */
@@ -103,29 +107,33 @@ class FieldOrder {
   readonly #list: Uint32Array
   readonly #values: Values
   readonly #descending: boolean
+  #at: number
 
-  constructor({ list, values }: { readonly list: Uint32Array; readonly values: Values }, descending: boolean) {
+  /** Starts with the rows of the value `from`; undefined to start with the first rows. */
+  constructor(
+    { list, values }: { readonly list: Uint32Array; readonly values: Values },
+    { descending, from }: { descending: boolean; from: number | undefined },
+  ) {
     this.#list = list
     this.#values = values
     this.#descending = descending
+    this.#at = this.#first(from)
   }
 
-  /** Yields the rows of one value after the other, from the value `from`. The tie of a single row is its ordinal. */
-  *ties(from: number | undefined): Generator<number | Tie, void, undefined> {
-    const [list, values] = [this.#list, this.#values]
+  /** Returns the rows of the next value, in turn; undefined after the last one. The tie of a single row is its ordinal. */
+  next(): number | Tie | undefined {
+    const [list, values, at] = [this.#list, this.#values, this.#at]
+    if (at < 0 || at >= list.length) return undefined
     const step = this.#descending ? -1 : 1
-    for (let at = this.#first(from); at >= 0 && at < list.length;) {
-      const [ordinal = 0, next] = [list[at], list[at + step]]
-      const value = values[ordinal] ?? 0
-      if (next === undefined || values[next] !== value) {
-        yield ordinal
-        at += step
-      } else {
-        const [start, end] = [this.#firstAt(value), this.#firstBeyond(value)]
-        yield { list, start, end }
-        at = this.#descending ? start - 1 : end
-      }
+    const [ordinal = 0, next] = [list[at], list[at + step]]
+    const value = values[ordinal] ?? 0
+    if (next === undefined || values[next] !== value) {
+      this.#at = at + step
+      return ordinal
     }
+    const [start, end] = [this.#firstAt(value), this.#firstBeyond(value)]
+    this.#at = this.#descending ? start - 1 : end
+    return { list, start, end }
   }
 
   #first(from: number | undefined): number {
@@ -147,31 +155,35 @@ class FieldOrder {
 }
 
 /** Yields members by walking all rows in the order of a field. */
-function* walked(
-  set: NumberSet,
-  listing: Listing,
-  { column, from }: { readonly column: FieldOrder; readonly from: number | undefined },
-): Generator<number, void, undefined> {
+function* walked(set: NumberSet, listing: Listing, column: FieldOrder): Generator<number, void, undefined> {
   const { lists, order, after } = listing
   const members = set.withBits()
+  let left = listing.skip
   // Only the first value of the walk can be that of the place.
   let isBeyond = after === undefined ? undefined : isAfter(lists, order.terms, after)
-  for (const tie of column.ties(from)) {
+  for (let tie = column.next(); tie !== undefined; tie = column.next()) {
     if (typeof tie !== 'number') {
-      for (const ordinal of membersOf(members, tie, listing)) if (isBeyond === undefined || isBeyond(ordinal)) yield ordinal
-    } else if (members.has(tie) && (isBeyond === undefined || isBeyond(tie))) yield tie
+      for (const ordinal of membersOf(members, tie, listing)) {
+        if (isBeyond?.(ordinal) === false) continue
+        if (left > 0) left -= 1
+        else yield ordinal
+      }
+    } else if (members.has(tie) && isBeyond?.(tie) !== false) {
+      if (left > 0) left -= 1
+      else yield tie
+    }
     isBeyond = undefined
   }
 }
 
 /** Yields the rows of a set after a place, in the order. */
 export function orderedOrdinals(set: NumberSet, listing: Listing): Iterator<number> & Iterable<number> {
-  const { lists, order, after, few = defaultFew } = listing
+  const { lists, order, after, few = fewOf(listing.lists.ids.length) } = listing
   const [first] = order.terms
   const column = first === undefined ? undefined : columnOf(lists, first.field)
-  if (first === undefined || first.field === 'uid' || column === undefined) return byUid(set, first?.descending === true, after)
-  if (set.size > few) return walked(set, listing, { column: new FieldOrder(column, first.descending), from: after?.[first.field] })
+  if (first === undefined || first.field === 'uid' || column === undefined) return byUid(set, first?.descending === true, listing)
+  if (set.size > few) return walked(set, listing, new FieldOrder(column, { descending: first.descending, from: after?.[first.field] }))
   const isBeyond = after === undefined ? undefined : isAfter(lists, order.terms, after)
   const all = Uint32Array.from(set.ascending(0)).sort(comparing(listing))
-  return isBeyond === undefined ? all.values() : all.filter(isBeyond).values()
+  return (isBeyond === undefined ? all : all.filter(isBeyond)).subarray(listing.skip).values()
 }

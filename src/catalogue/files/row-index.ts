@@ -74,7 +74,7 @@ export class RowIndex {
   withText(text: string): NumberSet {
     // No imported text has control characters, and a line break separates the texts.
     if (/[\u0000-\u001f]/.test(text)) return NumberSet.of(new Uint32Array(), this.count)
-    return this.remembered(`text ${text}`, () => NumberSet.of(Uint32Array.from(ordinalsWith(this.#database, Buffer.from(text))), this.count))
+    return this.remembered(`text ${text}`, () => NumberSet.of(ordinalsWith(this.#database, Buffer.from(text)), this.count))
   }
 
   withUids(uids: readonly string[]): NumberSet {
@@ -89,13 +89,15 @@ export class RowIndex {
     const key = JSON.stringify([order.id, skip, after && [after.uid, after.name, after.createMs, after.updateMs]])
     const known = places?.get(key)
     const place = known !== undefined ? this.#placeAt(known) : after === undefined ? undefined : this.#placeOf(after, order)
+    const toSkip = known === undefined ? skip : 0
+    // The last row that is skipped is the place of the page.
+    const listing = { lists: this.lists, order, after: place, skip: Math.max(0, toSkip - 1), ...few }
     const page: number[] = []
-    let left = known === undefined ? skip : 0
-    for (const ordinal of orderedOrdinals(set, { lists: this.lists, order, after: place, ...few })) {
-      if (left > 0) {
-        left -= 1
-        if (left === 0) places?.set(key, ordinal)
-      } else if (page.push(ordinal) >= limit) break
+    let isBefore = toSkip > 0
+    for (const ordinal of orderedOrdinals(set, listing)) {
+      if (isBefore) places?.set(key, ordinal)
+      else if (page.push(ordinal) >= limit) break
+      isBefore = false
     }
     return page
   }
@@ -140,8 +142,9 @@ export class RowIndex {
   }
 }
 
-/** Yields the ordinals of the texts that contain `wanted`. */
-function* ordinalsWith(database: DatabaseSync, wanted: Buffer): Generator<number, void, undefined> {
+/** Returns the ordinals of the texts that contain `wanted`. */
+function ordinalsWith(database: DatabaseSync, wanted: Buffer): Uint32Array {
+  const ordinals: number[] = []
   for (const row of database.prepare('SELECT first, ends, texts FROM search_text ORDER BY first').iterate()) {
     const [first, ends] = [Number(row['first']), numbersIn(row['ends'] as Uint8Array)] // a BLOB column
     const bytes = row['texts'] as Uint8Array // a BLOB column
@@ -149,8 +152,9 @@ function* ordinalsWith(database: DatabaseSync, wanted: Buffer): Generator<number
     let at = 0
     for (let found = texts.indexOf(wanted); found >= 0; found = texts.indexOf(wanted, ends[at - 1])) {
       while ((ends[at] ?? Infinity) <= found) at += 1
-      yield first + at
+      ordinals.push(first + at)
       at += 1
     }
   }
+  return new Uint32Array(ordinals)
 }
