@@ -50,8 +50,8 @@ async function run(options: Options): Promise<Row[]> {
     for (const group of groups) {
       const wanted = group.rows.filter(({ id }) => options.only.has(id))
       if (wanted.length === 0) continue
-      const part = ensurePart(group.needs)
-      if (!('path' in part)) {
+      const part = group.needs === undefined ? undefined : ensurePart(group.needs)
+      if (part !== undefined && !('path' in part)) {
         print(`left out: ${wanted.map(({ id }) => id).join(', ')} (${String(part.reason)})`)
         continue
       }

@@ -3,6 +3,7 @@ import { createRows } from './create.ts'
 import { eventRows } from './events.ts'
 import { getRows } from './get.ts'
 import { growthRows } from './growth.ts'
+import { importRows } from './imports.ts'
 import { kubeRows } from './kube.ts'
 import { mixedRows, readsRows } from './load-shape.ts'
 import { registryRows } from './registry.ts'
@@ -10,4 +11,16 @@ import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
 
 /** All rows, in the order of measurement. Rows that need much memory come last. */
-export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, eventRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]
+export const groups: readonly RowGroup[] = [
+  getRows,
+  kubeRows,
+  createRows,
+  eventRows,
+  mixedRows,
+  readsRows,
+  checksRows,
+  registryRows,
+  importRows,
+  sizeRows,
+  growthRows,
+]
