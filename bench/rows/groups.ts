@@ -4,6 +4,7 @@ import { createRows } from './create.ts'
 import { eventRows } from './events.ts'
 import { getRows } from './get.ts'
 import { growthRows } from './growth.ts'
+import { importRows } from './imports.ts'
 import { kubeRows } from './kube.ts'
 import { mixedRows, readsRows } from './load-shape.ts'
 import { registryRows } from './registry.ts'
@@ -21,6 +22,7 @@ export const groups: readonly RowGroup[] = [
   checksRows,
   registryRows,
   catalogueRows,
+  importRows,
   sizeRows,
   growthRows,
 ]

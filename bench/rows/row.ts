@@ -33,7 +33,7 @@ export interface RowGroup {
   readonly name: string
   /** Description for `--help`. */
   readonly about: string
-  /** The program that the rows need. Without it, they are skipped. Absent for rows that need none. */
+  /** The program that the rows need; absent if none. Without it, they are skipped. */
   readonly needs?: 'etcd' | 'kube-apiserver' | 'registry'
   readonly rows: readonly RowSource[]
 }

@@ -94,6 +94,17 @@ describeOnStores('published catalogues', (store) => {
     await untilServed(await start(upstream), 3)
   })
 
+  test('dates of products need no group, are kept like other catalogues, and are served', async () => {
+    const { catalogues } = await start(await upstreamIn())
+    const path = await fileOf('python.json', JSON.stringify([{ cycle: '3.12', eol: '2028-10-31' }]))
+    const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
+    const { published } = await catalogues.import({ paths: [path], group: undefined, ...how }, signal)
+    expect(await catalogues.kept(signal)).toMatchObject([{ kind: 'lifecycle', manifest: published.get('lifecycle')?.manifest, isCurrent: true }])
+    await vi.waitFor(() => expect(catalogues.source('lifecycle')).toBeDefined(), { timeout: 60_000, interval: 5 })
+    const found = await catalogues.source('lifecycle')?.cyclesOf([{ product: 'python', version: '3.12.1' }], { key: '', signal })
+    expect(found).toMatchObject([{ product: 'python', cycle: '3.12', lifeEnd: { day: '2028-10-31' } }])
+  })
+
   test('until the first catalogue is here, the answer is code 14 and not an empty list', async () => {
     const upstream = await upstreamIn()
     await importIds(await start(upstream, false), ['A-1'])

@@ -92,6 +92,20 @@ test('advisories without a group end the import with what to do', async () => {
   expect([code, err]).toEqual([1, 'taproot: the sources have advisories: say with --group which group they belong to\n'])
 })
 
+const secdb = JSON.stringify({
+  apkurl: '',
+  reponame: 'main',
+  urlprefix: 'https://example.com',
+  packages: [{ pkg: { name: 'a', secfixes: { '1': ['CVE-2026-1'] } } }],
+})
+
+test('an ecosystem is named for packages that do not name one', async () => {
+  const path = join(dataDir, 'secdb.json')
+  await writeFile(path, secdb)
+  expect(await taproot(path, '--group', name, '--ecosystem', 'wolfi')).toMatchObject({ code: 1, err: 'taproot: there is no ecosystem wolfi: write Wolfi\n' })
+  expect((await taproot(path, '--group', name, '--ecosystem', 'Wolfi')).out).toContain('advisories: 1 added, 0 changed')
+})
+
 describe('while a server has the embedded store', () => {
   let server: TestServer
   beforeAll(async () => {
@@ -111,6 +125,12 @@ describe('while a server has the embedded store', () => {
     }
     await expect.poll(served).toBe('1')
     expect((await taproot(path, '--group', name, '--dry-run')).out).toMatch(/advisories: 0 added, 0 changed, 1 unchanged, 0 removed\n[^]*dry run/)
+  })
+
+  test('the server takes the ecosystem', async () => {
+    const path = join(dataDir, 'secdb.json')
+    expect((await taproot(path, '--group', name, '--ecosystem', 'Wolfi')).out).toContain('advisories: 0 added, 0 changed, 1 unchanged')
+    expect((await taproot(path, '--group', name, '--ecosystem', 'Alpine:v3.20')).out).toContain('advisories: 0 added, 1 changed')
   })
 
   test('errors of the server are those of the command', async () => {

@@ -1,6 +1,7 @@
-import { createHash } from 'node:crypto'
+import { hash as sha256 } from 'node:crypto'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { toBinary } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
@@ -25,10 +26,37 @@ export interface NewAdvisory {
   readonly osv?: OsvFacts
 }
 
+/** An advisory as the file has it. */
+interface EncodedAdvisory extends Omit<NewAdvisory, 'osv'> {
+  readonly hash: Uint8Array
+  /** The OsvFacts as JSON, or empty. */
+  readonly facts: string
+  /** The Advisory with uid and etag, as protobuf bytes. */
+  readonly body: Uint8Array
+}
+
+/** A lookup of an advisory, and what it found. */
+interface AdvisoryLookup {
+  readonly segment: string
+  readonly row: ReturnType<StatementSync['get']>
+}
+
 /** Number of advisories that are removed in one transaction. */
 const advisoriesPerCommit = 5_000
 /** Terms of facets with few values, remembered with their numbers. */
 const rememberedTerms = 50_000
+
+/** Returns the fields that a builder sets, as protobuf bytes. */
+function ownFields({ uid, etag }: Pick<Advisory, 'uid' | 'etag'>): Uint8Array {
+  const { field } = AdvisorySchema
+  const writer = new BinaryWriter()
+  for (const [{ number }, value] of [
+    [field.uid, uid],
+    [field.etag, etag],
+  ] as const)
+    writer.tag(number, WireType.LengthDelimited).string(value)
+  return writer.finish()
+}
 
 /** Writes a catalogue of advisories. One group at a time. */
 export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
@@ -36,6 +64,9 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
   readonly #rows: ImportedRows
   readonly #place: number
   readonly #group: Uid
+  #lastId: number
+  /** The last lookup: `put` follows `hasPut`. */
+  #lookup: AdvisoryLookup | undefined
   readonly #terms = new Map<string, number>()
   readonly #statements: Readonly<Record<keyof typeof sql, StatementSync>>
 
@@ -46,35 +77,37 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     this.#group = group
     this.#database.prepare('INSERT INTO place (uid) VALUES (?) ON CONFLICT DO NOTHING').run(group)
     this.#place = Number(this.#database.prepare('SELECT id FROM place WHERE uid = ?').get(group)?.['id'])
+    this.#lastId = Number(this.#database.prepare('SELECT max(id) AS id FROM advisory').get()?.['id'] ?? 0)
     this.#rows = new ImportedRows(this.#database)
     const names = Object.keys(sql) as (keyof typeof sql)[] // a constant's keys
     this.#statements = Object.fromEntries(names.map((name) => [name, this.#database.prepare(sql[name])])) as Record<keyof typeof sql, StatementSync>
   }
 
   hasPut({ segment }: NewAdvisory): boolean {
-    return this.#statements.seen.get(this.#place, segment) !== undefined
+    const found = this.#find(segment)
+    return found !== undefined && this.#rows.hasPut(Number(found['id']))
   }
 
   put({ segment, origin, advisory, osv }: NewAdvisory): PutOutcome {
-    const statements = this.#statements
     const body = toBinary(AdvisorySchema, advisory)
     const facts = osv === undefined ? '' : JSON.stringify(osv)
-    const hash = createHash('sha256').update(origin).update('\0').update(body).update(facts).digest().subarray(0, 16)
-    const old = statements.find.get(this.#place, segment)
-    if (old !== undefined) {
-      const id = Number(old['id'])
+    const hash = sha256('sha256', Buffer.concat([Buffer.from(`${origin}\0`), body, Buffer.from(facts)]), 'buffer').subarray(0, 16)
+    const old = this.#find(segment)
+    this.#lookup = undefined
+    const id = old === undefined ? (this.#lastId += 1) : Number(old['id'])
+    if (old === undefined) this.#rows.see(id)
+    else {
       const outcome = this.#rows.outcomeOf({ id, hash: old['hash'] as Uint8Array }, hash) // a BLOB column
       if (outcome !== 'changed') return outcome
-      this.#write(id, { segment, origin, advisory, hash, facts })
-    } else {
-      const id = Number(statements.next.get()?.['id'])
-      this.#rows.see(id)
-      this.#write(id, { segment, origin, advisory, hash, facts })
     }
+    // In protobuf, the fields of one message may follow those of another.
+    const own = ownFields({ uid: `${this.#group}/${segment}`, etag: hash.toString('hex') })
+    this.#write(id, { segment, origin, advisory, hash, facts, body: Buffer.concat([body, own]) })
     return old === undefined ? 'added' : 'changed'
   }
 
   removeOthers(): number {
+    this.#rows.makeTable()
     const others = this.#database.prepare('SELECT id FROM advisory WHERE place = ? AND id NOT IN (SELECT id FROM temp.seen) LIMIT ?')
     for (let removed = 0; ;) {
       const rows = others.all(this.#place, advisoriesPerCommit)
@@ -94,7 +127,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
         `INSERT INTO source (group_uid, name, imported_ms, advisories) VALUES (?, ?, ?, ?)
          ON CONFLICT (group_uid, name) DO UPDATE SET imported_ms = excluded.imported_ms, advisories = excluded.advisories`,
       )
-      .run(this.#group, source, nowMs, this.#rows.count())
+      .run(this.#group, source, nowMs, this.#rows.count)
     writeIndex(database)
     setMeta(database, 'built_ms', String(nowMs))
     this.#rows.end()
@@ -105,12 +138,15 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     this.#database.close()
   }
 
-  #write(id: number, { segment, origin, advisory, hash, facts }: Omit<NewAdvisory, 'osv'> & { readonly hash: Uint8Array; readonly facts: string }): void {
+  /** Returns the row of an advisory; undefined if there is none. */
+  #find(segment: string): AdvisoryLookup['row'] {
+    if (this.#lookup?.segment !== segment) this.#lookup = { segment, row: this.#statements.find.get(this.#place, segment) }
+    return this.#lookup.row
+  }
+
+  #write(id: number, { segment, origin, advisory, hash, facts, body }: EncodedAdvisory): void {
     const { createTime, updateTime, deleteTime } = advisory
     const isListed = deleteTime === undefined
-    advisory.uid = `${this.#group}/${segment}`
-    advisory.etag = Buffer.from(hash).toString('hex')
-    const body = toBinary(AdvisorySchema, advisory)
     const [createMs, updateMs] = [createTime, updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
     const terms = Uint32Array.from(isListed ? termsOf(advisory, origin) : [], ([facet, value]) => this.#termOf(facet, value))
     const values = [segment, createMs ?? 0, updateMs ?? 0, isListed ? 1 : 0, hash, bytesOf(terms), origin, searchTextOf(advisory), facts || null, body]
@@ -123,8 +159,8 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     const known = this.#terms.get(key)
     if (known !== undefined) return known
     const { name, term } = this.#statements
-    name.run(facets[facet], value)
-    const id = Number(term.get(facets[facet], value)?.['id'])
+    const { changes, lastInsertRowid } = name.run(facets[facet], value)
+    const id = Number(changes > 0 ? lastInsertRowid : term.get(facets[facet], value)?.['id'])
     if (this.#terms.size >= rememberedTerms) this.#terms.clear()
     this.#terms.set(key, id)
     return id
@@ -133,8 +169,6 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
 
 const sql = {
   find: 'SELECT id, hash FROM advisory WHERE place = ? AND segment = ?',
-  seen: 'SELECT 1 FROM advisory a JOIN temp.seen s ON s.id = a.id WHERE a.place = ? AND a.segment = ?',
-  next: 'SELECT coalesce(max(id), 0) + 1 AS id FROM advisory',
   write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, terms, origin, search, facts, body)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash,

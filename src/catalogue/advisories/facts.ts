@@ -52,9 +52,13 @@ const readers: Readonly<Record<AdvisoryFacet, (advisory: Advisory, origin: strin
 
 /** Returns the terms by which an advisory is found, each once. Empty texts are no terms. */
 export function termsOf(advisory: Advisory, origin: string): (readonly [facet: AdvisoryFacet, value: string])[] {
-  return advisoryFacets.flatMap((facet) =>
-    [...new Set(readers[facet](advisory, origin).map(String))].filter((value) => value !== '').map((value) => [facet, value] as const),
-  )
+  const terms: (readonly [facet: AdvisoryFacet, value: string])[] = []
+  for (const facet of advisoryFacets) {
+    const values = readers[facet](advisory, origin)
+    // Most facets have one value.
+    for (const value of values.length > 1 ? new Set(values) : values) if (value !== '') terms.push([facet, String(value)])
+  }
+  return terms
 }
 
 /** Returns `text` as `query` compares it: without regard to case. */

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash as sha256 } from 'node:crypto'
 import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
 
 /** A document that is not imported. The message says why, in words for the person who imports. */
@@ -89,10 +89,14 @@ export function timeAt(members: Members, key: string): Timestamp | undefined {
   return timestampFromMs(ms)
 }
 
+/** The days that each month has. */
+const daysOfAllMonths = 28
+
 /** Returns a time in milliseconds since 1970. NaN for a day that does not exist, such as 2026-02-31. */
 export function existingTime(text: string): number {
-  const day = Date.parse(text.slice(0, 10))
   // The parser goes on into the next month.
+  if (Number(text.slice(8, 10)) <= daysOfAllMonths) return Date.parse(text)
+  const day = Date.parse(text.slice(0, 10))
   return !Number.isNaN(day) && new Date(day).toISOString().slice(8, 10) === text.slice(8, 10) ? Date.parse(text) : NaN
 }
 
@@ -103,5 +107,5 @@ export function databaseOf(id: string): string {
 
 /** 16 hex digits that follow from the texts: the same import twice makes the same uids. */
 export function segmentOf(...texts: readonly string[]): string {
-  return createHash('sha256').update(JSON.stringify(texts)).digest('hex').slice(0, 16)
+  return sha256('sha256', JSON.stringify(texts)).slice(0, 16)
 }

@@ -54,7 +54,6 @@ export type OpenTarget = (kind: CatalogueKind) => Promise<Omit<WriteTarget, 'gro
 export type ImportRunner = (open: OpenTarget, options: ImportOptions, signal: AbortSignal) => Promise<ImportCounts>
 
 const noDocuments = `the sources contain no documents: in folders and archives, only ${documentNames} files are read`
-const noRows: RowCounts = { added: 0, changed: 0, unchanged: 0, removed: 0 }
 /** Number of documents after which other work gets a turn. */
 const documentsPerTurn = 100
 
@@ -62,7 +61,7 @@ const documentsPerTurn = 100
 class KindImport<Kind extends CatalogueKind> {
   readonly #kind: Kind
   readonly #writer: CatalogueWriter<CatalogueRows[Kind]>
-  counts = noRows
+  readonly counts = { added: 0, changed: 0, unchanged: 0, removed: 0 }
 
   constructor(kind: Kind, target: WriteTarget) {
     this.#kind = kind
@@ -78,11 +77,11 @@ class KindImport<Kind extends CatalogueKind> {
   put(row: CatalogueRows[Kind]): void {
     const outcome: PutOutcome = this.#writer.put(row)
     if (outcome === 'repeated') throw this.#repeated(row)
-    this.counts = { ...this.counts, [outcome]: this.counts[outcome] + 1 }
+    this.counts[outcome] += 1
   }
 
   finish({ replace, paths, nowMs }: ImportOptions): void {
-    if (replace) this.counts = { ...this.counts, removed: this.#writer.removeOthers() }
+    if (replace) this.counts.removed = this.#writer.removeOthers()
     this.#writer.finish({ source: paths.join(' '), nowMs })
   }
 
@@ -196,8 +195,9 @@ class Import {
 
   /** Writes all rows of a document, or none of them. Throws RefusedDocument. */
   #put(rows: readonly ImportRow[]): void {
-    for (const { kind, row } of rows) this.#kinds.get(kind)?.check(row)
-    for (const { kind, row } of rows) this.#kinds.get(kind)?.put(row)
+    // The last row is put first, which checks it.
+    for (const { kind, row } of rows.slice(0, -1)) this.#kinds.get(kind)?.check(row)
+    for (const { kind, row } of rows.toReversed()) this.#kinds.get(kind)?.put(row)
   }
 
   #refuse(refusal: ImportRefusal): void {

@@ -127,6 +127,7 @@ export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
   }
 
   removeOthers(): number {
+    this.#rows.makeTable()
     const others = this.#database.prepare('SELECT id FROM artifact WHERE ecosystem = ? AND id NOT IN (SELECT id FROM temp.seen) LIMIT ?')
     let removed = 0
     for (const ecosystem of this.#put.keys()) {

@@ -32,7 +32,8 @@ export class LifecycleBuilder implements CatalogueWriter<NewLifecycle> {
   }
 
   hasPut({ product, cycle }: NewLifecycle): boolean {
-    return this.#statements.seen.get(product, cycle.cycle) !== undefined
+    const found = this.#statements.find.get(product, cycle.cycle)
+    return found !== undefined && this.#rows.hasPut(Number(found['id']))
   }
 
   put({ product, facts, cycle }: NewLifecycle): PutOutcome {
@@ -55,11 +56,12 @@ export class LifecycleBuilder implements CatalogueWriter<NewLifecycle> {
   }
 
   removeOthers(): number {
+    this.#rows.makeTable()
     return Number(this.#database.prepare('DELETE FROM cycle WHERE id NOT IN (SELECT id FROM temp.seen)').run().changes)
   }
 
   finish({ source, nowMs }: { readonly source: string; readonly nowMs: number }): void {
-    this.#statements.note.run(source, nowMs, this.#rows.count())
+    this.#statements.note.run(source, nowMs, this.#rows.count)
     this.#database.exec(`
       DELETE FROM product WHERE name NOT IN (SELECT product FROM cycle);
       DELETE FROM key WHERE product NOT IN (SELECT name FROM product);
@@ -91,7 +93,6 @@ export class LifecycleBuilder implements CatalogueWriter<NewLifecycle> {
 
 const sql = {
   find: 'SELECT id, hash FROM cycle WHERE product = ? AND cycle = ?',
-  seen: 'SELECT 1 FROM cycle c JOIN temp.seen s ON s.id = c.id WHERE c.product = ? AND c.cycle = ?',
   insert: 'INSERT INTO cycle (product, cycle, hash, body) VALUES (?, ?, ?, ?)',
   update: 'UPDATE cycle SET hash = ?, body = ? WHERE id = ?',
   introduce: "INSERT INTO product (name, label, category) VALUES (?, ?, '') ON CONFLICT DO NOTHING",

@@ -113,17 +113,19 @@ interface OsvAdvisories extends OsvDocument {
   readonly group: Uid
 }
 
+const detectionSegment = segmentOf('detection')
+
 function eventsOf({ group, author, times }: OsvAdvisories, segment: string, versions: readonly string[]): AdvisoryEvent[] {
   const event = (key: string, createTime: Timestamp, type: AdvisoryEvent['type']): AdvisoryEvent =>
-    create(AdvisoryEventSchema, { uid: `${group}/${segment}/${segmentOf(key)}`, createTime, author, reviewState: ReviewState.APPROVED, type })
+    create(AdvisoryEventSchema, { uid: `${group}/${segment}/${key}`, createTime, author, reviewState: ReviewState.APPROVED, type })
   const manual = { case: 'manual', value: { $typeName: 'taproot.vulnerabilities.v2.AdvisoryEvent.Detection.Manual' } } as const
   const detection = { $typeName: 'taproot.vulnerabilities.v2.AdvisoryEvent.Detection', type: manual } as const
   return [
-    event('detection', times.created, { case: 'detection', value: detection }),
+    event(detectionSegment, times.created, { case: 'detection', value: detection }),
     ...versions.map((fixedVersion) => {
       const $typeName = 'taproot.vulnerabilities.v2.AdvisoryEvent.Fixed'
       const value = { $typeName, fixedVersion, note: '', scannerVersion: '', grypeDbBuilt: '', grypeDbChecksum: '' } as const
-      return event(`fixed ${fixedVersion}`, times.updated, { case: 'fixed', value })
+      return event(segmentOf(`fixed ${fixedVersion}`), times.updated, { case: 'fixed', value })
     }),
   ]
 }
