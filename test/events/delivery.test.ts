@@ -1,5 +1,5 @@
 import { createHmac } from 'node:crypto'
-import type { IncomingHttpHeaders } from 'node:http'
+import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import { expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeOrganisation } from '../support/test-server.ts'
@@ -84,6 +84,24 @@ describeOnStores('delivery of events', (store) => {
     })
   })
 
+  // docs/spec/events.md#delivery
+  test('event delivery waits once after attempts that failed together, as when a sink starts again', { timeout: 20_000 }, async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    await call('PauseSubscription', { uid }, organisation)
+    const groups: string[] = []
+    for (let number = 0; number < 12; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    const open: ServerResponse[] = []
+    sink.respond((_received, response) => void open.push(response))
+    await call('ResumeSubscription', { uid }, organisation)
+    await sink.until(() => open.length >= 8)
+    sink.respond(answer(200))
+    for (const response of open) response.destroy()
+    await untilShown(uid, organisation, (now) => now['state'] === 'FAILING')
+    clock.advance(20_000)
+    await sink.until(() => groups.every((group) => sink.about(group).length > 0))
+  })
+
   test('event delivery sends an ordered subscription one event at a time, in commit order, also after a failure', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink, { ordered: true })
@@ -124,6 +142,27 @@ describeOnStores('delivery of events', (store) => {
     await call('ResumeSubscription', { uid }, organisation)
     await sink.until((received) => received.length >= 2)
     expect(sink.about(group)).toHaveLength(1)
+  })
+
+  test('event delivery sends a paused subscription no event that waited for others of the organisation', async () => {
+    const [organisation, silent, sink] = [await makeOrganisation(ground.server), await newSink(), await newSink()]
+    const open: ServerResponse[] = []
+    silent.respond((_received, response) => void open.push(response))
+    for (let number = 0; number < 8; number += 1) await subscribe(organisation, silent)
+    const uid = await subscribe(organisation, sink)
+    await call('PauseSubscription', { uid }, organisation)
+    const groups: string[] = []
+    for (let number = 0; number < 10; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    // As many as an organisation sends concurrently.
+    await silent.until((received) => received.length >= 64)
+    await call('ResumeSubscription', { uid }, organisation)
+    await call('PauseSubscription', { uid }, organisation)
+    silent.respond(answer(200))
+    for (const response of open) response.writeHead(200).end()
+    await silent.until((received) => received.length >= 80)
+    expect(sink.received).toEqual([])
+    await call('ResumeSubscription', { uid }, organisation)
+    await sink.until(() => groups.every((group) => sink.about(group).length > 0))
   })
 
   test('event delivery sends the event of :test to this subscription alone, whatever its types', async () => {

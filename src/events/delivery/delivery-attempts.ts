@@ -6,6 +6,8 @@ import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { Services } from '../../engine/services.ts'
 import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { pauseOf } from '../records/progress.ts'
+import { isAuthorized } from '../records/subscriptions.ts'
 import { readSecrets } from '../records/webhook-secrets.ts'
 import type { EventRequest, SendOutcome } from './sink-client.ts'
 
@@ -80,7 +82,7 @@ export class DeliveryAttempts {
 
   async #sendLogged({ key, event }: LoggedEvent, signal: AbortSignal): Promise<AttemptOutcome> {
     const { services, requestOf, standardRequestOf, send } = this.#context
-    const { store, keyring, clock, log } = services
+    const { cache, clock, grants, keyring, log, store } = services
     const usesSecret = this.#record()?.signing === Subscription_Signing.STANDARD_WEBHOOKS
     const secrets = usesSecret ? await readSecrets({ store, keyring, nowMs: clock.now() }, this.#uid, signal) : []
     if (usesSecret && secrets.length === 0) return failedBy('the secret is missing: make a new one by :rotateSecret')
@@ -92,7 +94,8 @@ export class DeliveryAttempts {
       return failedBy('the event can not be read')
     }
     const record = this.#record()
-    if (record === undefined || signal.aborted) return { kind: 'undone' }
+    // The subscription may have been paused while the event waited for its slot.
+    if (record === undefined || signal.aborted || pauseOf(cache.tables, this.#uid) !== undefined || !isAuthorized(record, grants)) return { kind: 'undone' }
     const startMs = performance.now()
     const outcome = await send(record.sink, request, signal)
     return { ...outcome, latencyMs: Math.ceil(performance.now() - startMs) }

@@ -221,10 +221,7 @@ export class SubscriptionWorker {
     this.wake()
   }
 
-  /**
-   * Returns the event to deliver after a success. Undefined if there is none, or if the loop must decide what comes next. Most events follow
-   * this way, since a turn of the loop costs as much processor time as a quarter of a request.
-   */
+  /** Returns the event to deliver after a success, without the cost of the loop. Undefined if there is none, or if the loop must decide. */
   #following(): Slot | undefined {
     const record = this.#record()
     const isPlain = this.#isLooping && !this.#hasChanged && this.#failed.size === 0 && this.#cursor.progress.nextAttemptTimeMs === 0n
@@ -291,10 +288,15 @@ export class SubscriptionWorker {
     this.#context.observer?.delivery('delivered')
   }
 
+  /** True between attempts of a failing sink. Further failures count as one, since the sink may only have been started again. */
+  #isWaiting(): boolean {
+    return this.isFailing && this.#nowMs() < Number(this.#cursor.progress.nextAttemptTimeMs)
+  }
+
   #noteFailure({ status, error, latencyMs, retryAfterMs }: SentOutcome & { kind: 'failed' }, attempts: number): Attempt {
     const { progress } = this.#cursor
     const atMs = this.#nowMs()
-    progress.failures += 1
+    if (!this.#isWaiting()) progress.failures += 1
     progress.lastError = error
     this.#cursor.isDirty = true
     this.#context.observer?.delivery('failed')
@@ -308,13 +310,14 @@ export class SubscriptionWorker {
    */
   async #passFailure(entry: LogEntry, outcome: SentOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
+    const isWaiting = this.#isWaiting()
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
     const isOver = attempt.atMs - outboxTimeMs(entry.key) >= retryForMs
     if (isOver && (await this.#abandon({ key: entry.key }, attempt, signal))) return true
     const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
     if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
     if (isDown) progress.failingReason = outcome.error
-    progress.nextAttemptTimeMs = BigInt(Math.ceil(attempt.nextAtMs))
+    if (!isWaiting) progress.nextAttemptTimeMs = BigInt(Math.ceil(attempt.nextAtMs))
     return false
   }
 
