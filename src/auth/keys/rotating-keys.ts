@@ -214,7 +214,7 @@ interface CreationInput<Key> extends Pick<RotatingKeysOptions, 'keyring' | 'cloc
 
 /**
  * Returns the transaction that creates a key. It also rewrites the newest key unchanged, with a guard, so that only one of several replicas adds the next key.
- * The time to publish counts from the end of the generation: if time jumped during it, the current key would be deleted while it is in use.
+ * The time to publish counts from the end of the generation. Otherwise, if time jumped meanwhile, the current key would be deleted while it is in use.
  */
 async function creation<Key>(kind: KeyKind<Key>, { held, keyring, clock, ...planned }: CreationInput<Key>): Promise<KeyStep> {
   const { id, shown, secret } = await kind.generate()

@@ -41,7 +41,8 @@ CREATE TABLE source (id INTEGER PRIMARY KEY, group_uid TEXT NOT NULL, name TEXT 
   UNIQUE (group_uid, name));
 CREATE TABLE place (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, listed INTEGER NOT NULL DEFAULT 0, ordinals BLOB);
 CREATE TABLE advisory (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, segment TEXT NOT NULL, create_ms INTEGER NOT NULL, update_ms INTEGER NOT NULL,
-  listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL, facts TEXT, body BLOB NOT NULL, UNIQUE (place, segment));
+  listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL,
+  facts TEXT, body BLOB NOT NULL, UNIQUE (place, segment));
 CREATE TABLE term (id INTEGER PRIMARY KEY, facet INTEGER NOT NULL, value TEXT NOT NULL, UNIQUE (facet, value));
 CREATE TABLE term_set (term INTEGER PRIMARY KEY, listed INTEGER NOT NULL, ordinals BLOB NOT NULL);
 ${listTables}`,
