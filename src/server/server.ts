@@ -52,6 +52,8 @@ export interface ServerOptions {
   readonly devIssuer: DevIssuer | undefined
   /** The parts that this process serves; all but the controller by default. The registry host needs an upstream. */
   readonly serves?: readonly Part[]
+  /** False for tests that do the work of the leader themselves. */
+  readonly leads?: boolean
   /** Default: the machine's clock. */
   readonly clock?: Clock
   /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
@@ -201,8 +203,8 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
 }
 
 /** Returns what a process does in the background. It does all with an embedded store, which no other process can open. */
-function sharesOf(serves: readonly Part[], { store }: Config): { readonly leads: boolean; readonly works: boolean } {
-  return { leads: serves.includes('api') || serves.includes('registry'), works: store.kind === 'sqlite' || serves.includes('worker') }
+function sharesOf(serves: readonly Part[], { config: { store }, leads = true }: ServerOptions): { readonly leads: boolean; readonly works: boolean } {
+  return { leads: leads && (serves.includes('api') || serves.includes('registry')), works: store.kind === 'sqlite' || serves.includes('worker') }
 }
 
 /** Loaded only for this role, since the Kubernetes client takes seconds to load. */
@@ -253,7 +255,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const { segments } = auditLog
-    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments, ...sharesOf(serves, config) }
+    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments, ...sharesOf(serves, options) }
     cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const host =

@@ -61,6 +61,8 @@ export interface TestServerOptions {
   readonly filesEveryMs?: number
   /** Resolves names of sinks. */
   readonly sinkLookup?: LookupFunction
+  /** False for tests that do the work of the leader themselves. */
+  readonly leads?: boolean
   /** True for a server without development issuer, like role `api`. */
   readonly production?: boolean
 }
@@ -119,9 +121,9 @@ async function startIn(dataDir: string, options: TestServerOptions): Promise<Tes
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
   const developed = options.production === true ? undefined : devIssuer
-  const { filesEveryMs, sinkLookup } = options
+  const { filesEveryMs, sinkLookup, leads = true } = options
   const running = await startServer(
-    { config, log, auditLog: log, devIssuer: developed, clock, ...(filesEveryMs && { filesEveryMs }), ...(sinkLookup && { sinkLookup }) },
+    { config, log, auditLog: log, devIssuer: developed, clock, leads, ...(filesEveryMs && { filesEveryMs }), ...(sinkLookup && { sinkLookup }) },
     new AbortController().signal,
   )
   const rest = restClient(`http://127.0.0.1:${apiPort}`)

@@ -28,6 +28,8 @@ export interface SuiteOptions {
   readonly env?: Readonly<Record<string, string>>
   /** See TestServerOptions. */
   readonly keepsContent?: boolean
+  /** See TestServerOptions. */
+  readonly leads?: boolean
   /** Both by default. */
   readonly transports?: readonly Spec['transport'][]
   /** True where each test runs on every store and over every transport: tests of transports, errors, lists and retries. */
@@ -43,7 +45,7 @@ const stores = ['sqlite', 'etcd'] as const
 export function specSuite(
   title: string,
   body: (spec: Spec) => void,
-  { env = {}, keepsContent = true, transports = ['rest', 'grpc'], everywhere = false }: SuiteOptions = {},
+  { env = {}, keepsContent = true, leads = true, transports = ['rest', 'grpc'], everywhere = false }: SuiteOptions = {},
 ): void {
   describeOnStores(title, (store) => {
     const clock = new TestClock()
@@ -53,7 +55,7 @@ export function specSuite(
       return running
     }
     beforeAll(async () => {
-      running = await startTestServer({ store, clock, env, keepsContent })
+      running = await startTestServer({ store, clock, env, keepsContent, leads })
     })
     afterAll(() => running?.stop())
     describe.each(transports)('over %s', (transport) => {
