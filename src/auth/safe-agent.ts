@@ -27,11 +27,17 @@ export class FetchError extends Error {
   readonly status: number | undefined
   /** The wait that the server asked for with `Retry-After`, in milliseconds. */
   readonly retryAfterMs: number | undefined
-  constructor(errorReason: FetchErrorReason, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
+  /** The `WWW-Authenticate` header of a download that failed with status 401. */
+  readonly challenge: string | undefined
+  constructor(
+    errorReason: FetchErrorReason,
+    options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly challenge?: string | undefined; readonly cause?: unknown } = {},
+  ) {
     super(`fetch: ${errorReason}`, options.cause === undefined ? undefined : { cause: options.cause })
     this.reason = errorReason
     this.status = options.status
     this.retryAfterMs = options.retryAfterMs
+    this.challenge = options.challenge
   }
 
   /** True if the same fetch may succeed later without any change. */

@@ -9,6 +9,8 @@ export interface DownloadTarget {
   readonly path: string
   readonly maxBytes: number
   readonly maxRedirects: number
+  /** Receives the number of bytes of this file so far. */
+  readonly onBytes?: (bytes: number) => void
 }
 
 /** A download that succeeded, with what the server said of the version. */
@@ -37,7 +39,7 @@ function textOf(header: string | string[] | undefined): string | undefined {
 /** Writes the body of one answer into the file. Resolves with the address of a redirect instead. Rejects with FetchError or an error of the client. */
 async function downloadFile(
   url: URL,
-  { headers, dispatcher, path, maxBytes }: Download,
+  { headers, dispatcher, path, maxBytes, onBytes }: Download,
   signal: AbortSignal,
 ): Promise<DownloadResult | { readonly location: string }> {
   const response = await request(url, { dispatcher, signal, headers })
@@ -49,13 +51,15 @@ async function downloadFile(
     body.on('error', () => undefined).destroy()
     if (status === 304) return { isModified: false, ...result }
     if (redirects.has(status) && location !== undefined) return { location }
-    throw new FetchError('status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']) })
+    const challenge = status === 401 ? textOf(response.headers['www-authenticate']) : undefined
+    throw new FetchError('status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']), challenge })
   }
   let bytes = 0
   const bounded = async function* (pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const piece of pieces) {
       bytes += piece.length
       if (bytes > maxBytes) throw new FetchError('too_large', { status })
+      onBytes?.(bytes)
       yield piece
     }
   }

@@ -6,7 +6,7 @@ import { errorMessage } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
-import { groupNamed, importInServer, type ImportRefusal, type ImportSummary, type ImportWatcher } from '../catalogue/index.ts'
+import { groupNamed, importInServer, isDownloaded, type ImportRefusal, type ImportSummary, type ImportWatcher } from '../catalogue/index.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
@@ -17,6 +17,7 @@ import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
 import { exitCodes, UsageError } from './exit-codes.ts'
+import { namedSources, openSources, type ImportFiles } from './import-sources.ts'
 
 /** What the command line says. */
 export interface ImportCommandOptions {
@@ -26,6 +27,10 @@ export interface ImportCommandOptions {
   readonly ecosystem?: string
   readonly replace?: boolean
   readonly dryRun?: boolean
+  readonly feed?: string
+  readonly tokenFile?: string
+  readonly caFile?: string
+  readonly allowPrivate?: boolean
 }
 
 /** Number of refusals to print. The summary counts all of them. */
@@ -46,7 +51,6 @@ function findGroup(tables: RecordTables, text: string): Uid {
 async function bytesOf(paths: readonly string[]): Promise<number | undefined> {
   let sum = 0
   for (const path of paths) {
-    if (/^https?:\/\//i.test(path)) throw new UsageError(`${path}: a URL cannot be imported: download it and give the path of the file`)
     const found = await stat(path).catch((cause: unknown) => {
       throw new UsageError(`${path} cannot be read`, { cause })
     })
@@ -98,13 +102,13 @@ function refusalLine(refusal: ImportRefusal): string {
 }
 
 /** Prints refusals and progress as they come. */
-function watcherOf(totalBytes: number | undefined): ImportWatcher & { end(): void } {
+function watcherOf(totalBytes: number | undefined, nameOf: ImportFiles['nameOf']): ImportWatcher & { end(): void } {
   const progress = new Progress(totalBytes)
   let refused = 0
   return {
     onRefusal(refusal) {
       refused += 1
-      if (refused <= printedRefusals) process.stderr.write(refusalLine(refusal))
+      if (refused <= printedRefusals) process.stderr.write(refusalLine({ ...refusal, file: nameOf(refusal.file) }))
     },
     onProgress: (now) => progress.show(now),
     end: () => progress.end(),
@@ -114,7 +118,7 @@ function watcherOf(totalBytes: number | undefined): ImportWatcher & { end(): voi
 interface RunningImport {
   readonly config: Config
   readonly paths: readonly string[]
-  readonly options: ImportCommandOptions
+  readonly options: Pick<ImportCommandOptions, 'group' | 'ecosystem' | 'replace' | 'dryRun'>
   readonly watcher: ImportWatcher
   readonly log: Log
 }
@@ -150,22 +154,29 @@ async function importThere({ config, paths, options, watcher }: RunningImport, s
 }
 
 /**
- * Imports files and prints what it did. With the embedded store, a running server imports them, since one process at a time has the store. Sets exit code 3 if
+ * Imports files, downloads or a feed, and prints what it did. With the embedded store, a running server imports them, since one process at a time has the store. Sets exit code 3 if
  * something was refused. Throws ConfigError, StoreError, UpstreamError, UsageError, or an error of the file system; then nothing changed.
  */
-export async function importCommand(paths: readonly string[], options: ImportCommandOptions): Promise<void> {
-  const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })
+export async function importCommand(given: readonly string[], command: ImportCommandOptions): Promise<void> {
+  const { role, config: file, dryRun = false, ...access } = command
+  const { config, warnings } = loadConfig({ file, env: process.env, role })
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
     throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path)`)
   const { log } = createLogs('error', undefined)
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped: nothing changed')))
-  const watcher = watcherOf(await bytesOf(paths))
-  const running = { config, paths, options, watcher, log }
-  const work = async (): Promise<ImportSummary> => (await importThere(running, stop.signal)) ?? importAlone(running, stop.signal)
-  const imported = await (options.dryRun === true ? work() : auditedCommand({ config, role: options.role, log, method: 'import' }, work))
-  watcher.end()
-  process.stdout.write(words(imported, options.dryRun === true))
-  if (imported.refused > 0) process.exitCode = exitCodes.partial
+  const named = namedSources(given, access, config.catalogues.feeds)
+  await bytesOf(named.sources.filter((source) => !isDownloaded(source)))
+  const { paths, nameOf, remove } = await openSources(named, config.dataDir, stop.signal)
+  try {
+    const watcher = watcherOf(await bytesOf(paths), nameOf)
+    const running = { config, paths, options: { ...named, dryRun }, watcher, log }
+    const work = async (): Promise<ImportSummary> => (await importThere(running, stop.signal)) ?? importAlone(running, stop.signal)
+    const imported = await (dryRun ? work() : auditedCommand({ config, role, log, method: 'import' }, work)).finally(() => watcher.end())
+    process.stdout.write(words(imported, dryRun))
+    if (imported.refused > 0) process.exitCode = exitCodes.partial
+  } finally {
+    await remove()
+  }
 }

@@ -35,15 +35,20 @@ function addClaim(text: string, claims: Record<string, string>): Record<string, 
 /** `taproot import`: loads what it needs when it is called. */
 function importAdvisoriesCommand(): Command {
   return new Command('import')
-    .description('import advisories and other catalogues: files, folders, zip and tar archives')
-    .argument('<path...>', 'files in JSON, JSON lines or YAML, folders, or archives of them')
+    .exitOverride(exitAfterParsing)
+    .description('import advisories and other catalogues: files, folders, zip and tar archives, from disk, https URLs or registries')
+    .argument('[source...]', 'files in JSON, JSON lines or YAML, folders, or archives of them; https URLs, or artifacts: oci://registry.example.com/name:tag')
+    .option('--feed <name>', 'import this feed of the settings (catalogues.feeds) now')
     .option('--group <group>', 'uid or path of the group that advisories belong to, e.g. acme/security')
     .option('--ecosystem <ecosystem>', 'OSV ecosystem of packages whose documents name no distribution, e.g. Wolfi or Alpine:v3.20')
     .option('--replace', 'remove what the files do not have: advisories of the group, and other rows of the same sources')
+    .option('--token-file <path>', 'file with a bearer token for the URLs; for a registry also user:password')
+    .option('--ca-file <path>', 'PEM file with the CA certificate of the URLs')
+    .option('--allow-private', 'allow URLs with private addresses, and http')
     .option('--dry-run', 'read everything and count, but change nothing')
     .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'dev']).default('dev'))
     .addOption(configOption())
-    .action(async (paths: string[], options: ImportCommandOptions) => (await import('./import.ts')).importCommand(paths, options))
+    .action(async (sources: string[], options: ImportCommandOptions) => (await import('./import.ts')).importCommand(sources, options))
 }
 
 /** The commands that run until a signal ends them. */
@@ -59,13 +64,14 @@ const servers: readonly { readonly name: string; readonly run: keyof typeof Serv
   { name: 'worker', run: 'runWorker', description: 'run what takes long, such as feeds of catalogues; health and metrics on ops.port' },
 ]
 
-function serverCommands(): Command[] {
-  return servers.map(({ name, run, description }) =>
-    new Command(name)
+function addServerCommands(program: Command): void {
+  for (const { name, run, description } of servers) {
+    program
+      .command(name)
       .description(description)
       .addOption(configOption())
-      .action(async (options: { config?: string }) => (await import('../server/run.ts'))[run](options)),
-  )
+      .action(async (options: { config?: string }) => (await import('../server/run.ts'))[run](options))
+  }
 }
 
 /** The commands that are described where they are defined. */
@@ -84,7 +90,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .version(version(), '--version', 'print the version')
     .addHelpText('after', after)
     .exitOverride(exitAfterParsing)
-  for (const command of serverCommands()) program.addCommand(command)
+  addServerCommands(program)
   program
     .command('token')
     .description('print an OIDC token of the development issuer')

@@ -53,14 +53,16 @@ const feed = section(
   'One feed.',
   {
     name: text('Name of the feed, for example `pypa`.'),
-    source: text('An https URL, or the path of a mounted file or folder. Content and archives are as for `taproot import`.'),
+    source: text(
+      'An https URL, an artifact such as `oci://registry.example.com/name:tag`, or the path of a mounted file or folder. Content is as for `taproot import`.',
+    ),
     everyMinutes: count('Minutes between the starts of two runs. A server that supports it sends the content only if it changed.', 1440),
     group: text('Group that advisories belong to: uid or path.'),
     ecosystem: text('OSV ecosystem of packages whose documents name no distribution, for example `Wolfi` or `Alpine:v3.20`. Exports in OSV form need it.'),
     replace: flag('Whether a run removes what the source no longer has.'),
-    tokenFile: text('File with a bearer token to send to the URL.'),
+    tokenFile: text('File with a bearer token to send to the URL. For a registry, it may have `user:password`.'),
     caFile: text('PEM file with the CA certificate of the URL. Default: the CA certificates of the system.'),
-    allowPrivate: flag('Whether the URL may have a private or loopback address, and use http.'),
+    allowPrivate: flag('Whether the URL may have a private or loopback address, and use http. A registry with http is `oci+http://…`.'),
   },
   ['name', 'source'],
 )

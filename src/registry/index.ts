@@ -17,5 +17,6 @@ export { type RegistryHost, type RegistryHostOptions, createRegistryHost } from 
 export { type RegistryKeys, createRegistryKeys } from './tokens/registry-keys.ts'
 export type { LimitKey, RegistryLimits } from './tokens/request-counts.ts'
 export { createDiskUpstream } from './upstream/disk/disk-upstream.ts'
+export { type RegistryAccount, RegistryCredentials } from './upstream/http/registry-credentials.ts'
 export { createHttpUpstream } from './upstream/http/http-upstream.ts'
 export { type Upstream, UpstreamError, platformRepository } from './upstream/upstream.ts'

@@ -1,4 +1,7 @@
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -25,10 +28,12 @@ beforeAll(async () => {
 afterAll(() => rm(dataDir, { recursive: true, force: true }))
 
 /** Runs the command; resolves with its exit code and what it printed. */
-function taproot(...parameters: string[]): Promise<{ code: number; out: string; err: string }> {
+const taproot = (...parameters: string[]): ReturnType<typeof taprootWith> => taprootWith({}, ...parameters)
+
+function taprootWith(env: Readonly<Record<string, string>>, ...parameters: string[]): Promise<{ code: number; out: string; err: string }> {
   const command = ['--disable-warning=ExperimentalWarning', resolve('src/cli/taproot.ts'), 'import', ...parameters]
   return new Promise((done) => {
-    execFile(process.execPath, command, { env: { ...programEnvironment(), TAPROOT_DATA_DIR: dataDir } }, (error, out, err) =>
+    execFile(process.execPath, command, { env: { ...programEnvironment(), TAPROOT_DATA_DIR: dataDir, ...env } }, (error, out, err) =>
       done({ code: Number(error?.code ?? 0), out, err }),
     )
   })
@@ -68,10 +73,55 @@ test('sources without a document change nothing, also with --replace', async () 
 })
 
 test.each([
-  ['a path that is missing', 'nowhere.json', 2, 'nowhere.json cannot be read'],
-  ['a URL', 'https://advisories.example/all.zip', 2, 'download it'],
-])('%s is a usage error', async (_what, path, code, message) => {
-  expect(await taproot(path, '--group', name)).toMatchObject({ code, err: expect.stringContaining(message) as unknown })
+  ['a path that is missing', ['nowhere.json'], 'nowhere.json cannot be read'],
+  ['no source', [], 'nothing to import'],
+  ['an unknown option', ['--colour'], '--colour'],
+  ['a feed that is not configured', ['--feed', 'other'], 'there is no feed "other": the feeds are own'],
+  ['a feed with a path', ['--feed', 'own', 'all.zip'], 'give neither paths nor these options'],
+  ['a feed with a group', ['--feed', 'own', '--group', 'acme'], 'give neither paths nor these options'],
+])('%s is a usage error', async (_what, given, message) => {
+  const feeds = JSON.stringify([{ name: 'own', source: documents, group: name }])
+  expect(await taprootWith({ TAPROOT_CATALOGUES_FEEDS: feeds }, ...given)).toMatchObject({ code: 2, err: expect.stringContaining(message) as unknown })
+})
+
+describe('a source that is downloaded', () => {
+  let url = ''
+  const server = createServer(({ url: path }, response) => {
+    const found = path?.startsWith('/all.jsonl') === true
+    response.writeHead(found ? 200 : 404).end(found ? `${JSON.stringify(osvDocument('URL-1'))}\n{"id":\n` : '')
+  })
+  beforeAll(async () => {
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}` // a cast: it listens on a port
+  })
+  afterAll(() => void server.close())
+
+  const leftDownloads = async (): Promise<string[]> => (await readdir(join(dataDir, 'catalogues'))).filter((file) => file.endsWith('.part'))
+
+  test('is imported, and refusals name it without its query', async () => {
+    const { code, out, err } = await taproot(`${url}/all.jsonl?key=secret`, '--group', name, '--allow-private')
+    expect([code, err]).toEqual([3, `refused: ${url}/all.jsonl:2: the text is not valid JSON\n`])
+    expect(out).toContain('advisories: 1 added')
+    expect(await leftDownloads()).toEqual([])
+  })
+
+  test.each([
+    ['over http', '/all.jsonl', [], 'only https is allowed'],
+    ['that does not exist', '/none?key=secret', ['--allow-private'], '/none: the server refused the request (status 404)'],
+  ])('%s ends the import with what to do', async (_what, path, options, message) => {
+    const { code, err } = await taproot(`${url}${path}`, '--group', name, ...options)
+    expect([code, err]).toEqual([1, expect.stringContaining(message)])
+    expect(err).not.toContain('secret')
+    expect(await leftDownloads()).toEqual([])
+  })
+
+  test('is imported by the name of its feed, with the settings of the feed', async () => {
+    const feeds = JSON.stringify([{ name: 'own', source: `${url}/all.jsonl`, group: name, allowPrivate: true }])
+    const { code, out } = await taprootWith({ TAPROOT_CATALOGUES_FEEDS: feeds }, '--feed', 'own')
+    expect(code).toBe(3)
+    expect(out).toContain('advisories: 0 added, 0 changed, 1 unchanged')
+  })
 })
 
 test('an xz archive is refused with what to do', async () => {

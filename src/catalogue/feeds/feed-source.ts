@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto'
-import { opendir, rm, stat, statfs } from 'node:fs/promises'
+import { opendir, readFile, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { SafeFetch } from '../../auth/safe-fetch.ts'
-import type { ContentVersion } from './feed-state.ts'
+import type { ContentVersion, FeedSettings } from './feed-state.ts'
+import { isArtifact, readArtifact } from './oci-source.ts'
 
-/** The content of a source: a path to import, or undefined if it has not changed. `remove` deletes what was downloaded. */
+/** The content of a source: paths to import, or undefined if it has not changed. `remove` deletes what was downloaded. */
 export interface FeedContent {
-  readonly path: string | undefined
+  readonly paths: readonly string[] | undefined
   readonly version: ContentVersion
   remove(): Promise<void>
 }
@@ -18,9 +19,11 @@ export interface FeedRequest {
   readonly known: ContentVersion | undefined
   /** A path for a download, which does not exist yet. */
   readonly temporary: string
-  readonly headers: Readonly<Record<string, string>>
+  readonly credential: string | undefined
   readonly ca: string | undefined
   readonly allowPrivate: boolean
+  /** Receives the number of bytes of a file that were downloaded so far. */
+  readonly onBytes?: (bytes: number) => void
 }
 
 /** Free space that a download leaves for others, in bytes. */
@@ -33,24 +36,69 @@ export function isUrl(source: string): boolean {
   return /^https?:\/\//i.test(source)
 }
 
+/** True if the source is downloaded: a URL, or an artifact in a registry. */
+export function isDownloaded(source: string): boolean {
+  return isUrl(source) || isArtifact(source)
+}
+
 /** Resolves with the content of a source. Rejects with FetchError, an error of the file system, or the signal's reason. */
 export async function readSource(fetch: SafeFetch, request: FeedRequest, signal: AbortSignal): Promise<FeedContent> {
+  if (isArtifact(request.source)) return artifact(fetch, request, signal)
   return isUrl(request.source) ? download(fetch, request, signal) : mounted(request, signal)
 }
 
-async function download(fetch: SafeFetch, { source, known, temporary, headers, ca, allowPrivate }: FeedRequest, signal: AbortSignal): Promise<FeedContent> {
+/** Reads the files that a source is read with: its credential and its CA certificate. */
+export async function sourceSecrets({ tokenFile, caFile }: Pick<FeedSettings, 'tokenFile' | 'caFile'>): Promise<Pick<FeedRequest, 'credential' | 'ca'>> {
+  return {
+    credential: tokenFile === undefined ? undefined : (await readFile(tokenFile, 'utf8')).trim(),
+    ca: caFile === undefined ? undefined : await readFile(caFile, 'utf8'),
+  }
+}
+
+/** Returns the number of bytes that a download may have. */
+async function freeBytes(temporary: string): Promise<number> {
   const { bavail, bsize } = await statfs(dirname(temporary))
+  return Math.max(0, bavail * bsize - reservedBytes)
+}
+
+async function artifact(fetch: SafeFetch, request: FeedRequest, signal: AbortSignal): Promise<FeedContent> {
+  const { source, known, temporary: folder, credential, ca, allowPrivate, onBytes } = request
+  const remove = (): Promise<void> => rm(folder, { force: true, recursive: true })
+  try {
+    const maxBytes = await freeBytes(folder)
+    const { manifest, paths } = await readArtifact(
+      fetch,
+      { source, known: known?.manifest, folder, credential, ca, allowPrivate, maxBytes, maxRedirects, onBytes },
+      signal,
+    )
+    return { paths, version: { manifest }, remove }
+  } catch (error) {
+    await remove()
+    throw error
+  }
+}
+
+async function download(
+  fetch: SafeFetch,
+  { source, known, temporary, credential, ca, allowPrivate, onBytes }: FeedRequest,
+  signal: AbortSignal,
+): Promise<FeedContent> {
+  const headers = credential === undefined ? {} : { authorization: `Bearer ${credential}` }
   const conditions = {
     ...(known?.etag === undefined ? {} : { 'if-none-match': known.etag }),
     ...(known?.lastModified === undefined ? {} : { 'if-modified-since': known.lastModified }),
   }
   const request = { url: source, headers: { ...headers, ...conditions, accept: '*/*' }, allowPrivate, ...(ca === undefined ? {} : { ca }) }
-  const maxBytes = Math.max(0, bavail * bsize - reservedBytes)
+  const maxBytes = await freeBytes(temporary)
   const remove = (): Promise<void> => rm(temporary, { force: true })
   try {
-    const { isModified, etag, lastModified } = await fetch.download(request, { path: temporary, maxBytes, maxRedirects }, signal)
+    const { isModified, etag, lastModified } = await fetch.download(
+      request,
+      { path: temporary, maxBytes, maxRedirects, ...(onBytes === undefined ? {} : { onBytes }) },
+      signal,
+    )
     const version = { ...(etag === undefined ? {} : { etag }), ...(lastModified === undefined ? {} : { lastModified }) }
-    return isModified ? { path: temporary, version, remove } : { path: undefined, version: known ?? version, remove }
+    return isModified ? { paths: [temporary], version, remove } : { paths: undefined, version: known ?? version, remove }
   } catch (error) {
     await remove()
     throw error
@@ -74,5 +122,5 @@ async function mounted({ source, known }: FeedRequest, signal: AbortSignal): Pro
   const hash = createHash('sha256')
   await addFiles(hash, source, signal)
   const files = hash.digest('hex')
-  return { path: files === known?.files ? undefined : source, version: { files }, remove: () => Promise.resolve() }
+  return { paths: files === known?.files ? undefined : [source], version: { files }, remove: () => Promise.resolve() }
 }

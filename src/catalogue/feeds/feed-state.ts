@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 /** A source that is imported at intervals, as the settings name it. */
 export interface FeedSettings {
   readonly name: string
-  /** An https URL, or the path of a file or folder that is mounted. */
+  /** An https URL, an artifact as `oci://…`, or the path of a file or folder that is mounted. */
   readonly source: string
   readonly everyMinutes: number
   /** Uid or path of the group that advisories belong to. */
@@ -35,11 +35,12 @@ export interface FeedState {
   readonly version?: ContentVersion
 }
 
-/** The validators of a content: headers of an HTTP server, or a digest of names, sizes and times of files. */
+/** The validators of a content: headers of an HTTP server, the digest of a manifest, or a digest of names, sizes and times of files. */
 export interface ContentVersion {
   readonly etag?: string
   readonly lastModified?: string
   readonly files?: string
+  readonly manifest?: string
 }
 
 /** The key of a feed's state. */

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { errorMessage, errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
@@ -13,7 +12,7 @@ import { groupNamed } from '../import/named-group.ts'
 import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
 import { noUpstream } from '../publish/catalogue-record.ts'
 import type { Catalogues } from '../publish/catalogues.ts'
-import { isUrl, readSource, type FeedContent } from './feed-source.ts'
+import { isUrl, readSource, sourceSecrets, type FeedContent } from './feed-source.ts'
 import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type FeedSettings, type FeedState } from './feed-state.ts'
 
 /** Receives how feeds do, for metrics. */
@@ -33,10 +32,12 @@ export interface FeedsOptions {
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
+  /** The longest run of a feed, in milliseconds: two hours by default. */
+  readonly maxRunMs?: number
 }
 
 /** The longest run of a feed, in milliseconds: other feeds wait for it, whatever a source does. */
-const maxRunMs = 2 * 3_600_000
+const longestRunMs = 2 * 3_600_000
 /** The longest message of a state, in characters. */
 const maxErrorLength = 500
 
@@ -84,7 +85,7 @@ export class Feeds implements FeedControl {
     const request = this.#requestOf(feed)
     const started = { ...state, startedMs: clock.now(), ...(request === undefined ? {} : { request }) }
     await this.#write(feed, started, signal)
-    const deadline = timeLimit(maxRunMs, 'the run took longer than two hours')
+    const deadline = timeLimit(this.#options.maxRunMs ?? longestRunMs, 'the run took longer than two hours')
     const during = AbortSignal.any([signal, deadline.signal])
     const after = await this.#attempt({ feed, state: started, catalogues }, during).catch((error: unknown): FeedState => {
       signal.throwIfAborted()
@@ -103,11 +104,11 @@ export class Feeds implements FeedControl {
     const content = await this.#read(feed, state, signal)
     try {
       const { error: _, ...kept } = state
-      if (content.path === undefined) return { ...(state.refused > 0 ? state : kept), failures: 0, succeededMs: clock.now() }
+      if (content.paths === undefined) return { ...(state.refused > 0 ? state : kept), failures: 0, succeededMs: clock.now() }
       const refusals: ImportRefusal[] = []
       const counts = await catalogues.import(
         {
-          paths: [content.path],
+          paths: content.paths,
           group,
           ecosystem: feed.ecosystem,
           replace: feed.replace === true,
@@ -128,15 +129,13 @@ export class Feeds implements FeedControl {
   async #read(feed: FeedSettings, { version }: FeedState, signal: AbortSignal): Promise<FeedContent> {
     const { fetch, catalogues } = this.#options
     if (catalogues === undefined) throw new TypeError('no upstream')
-    const token = feed.tokenFile === undefined ? undefined : (await readFile(feed.tokenFile, 'utf8')).trim()
     return readSource(
       fetch,
       {
         source: feed.source,
         known: version,
         temporary: await catalogues.temporary(),
-        headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
-        ca: feed.caFile === undefined ? undefined : await readFile(feed.caFile, 'utf8'),
+        ...(await sourceSecrets(feed)),
         allowPrivate: feed.allowPrivate === true,
       },
       signal,

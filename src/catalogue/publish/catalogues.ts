@@ -293,7 +293,7 @@ export class Catalogues implements CatalogueControl {
       const path = join(directory, name)
       if (kept.has(path)) continue
       const modifiedMs = (await stat(path).catch(() => undefined))?.mtimeMs ?? 0
-      if (!name.endsWith(temporarySuffix) || clock.now() - modifiedMs > abandonedMs) await rm(path, { force: true })
+      if (!name.endsWith(temporarySuffix) || clock.now() - modifiedMs > abandonedMs) await rm(path, { force: true, recursive: true })
     }
   }
 
