@@ -7,10 +7,13 @@ const collectedTogether = 16 * 1024 * 1024
 
 /** Writes the set of advisories of each place. */
 function writePlaces(database: DatabaseSync, ordinals: Uint32Array, limit: number): void {
+  const counts = database.prepare('SELECT p.id, (SELECT count(*) FROM advisory a WHERE a.place = p.id AND a.listed = 1) AS listed FROM place p').all()
   const rows = database.prepare('SELECT id FROM advisory WHERE place = ? AND listed = 1')
   const write = database.prepare('UPDATE place SET listed = ?, ordinals = ? WHERE id = ?')
-  for (const { id } of database.prepare('SELECT id FROM place').all()) {
-    const found = Uint32Array.from(rows.all(Number(id)), (row) => ordinals[Number(row['id'])] ?? noOrdinal)
+  for (const { id, listed } of counts) {
+    const found = new Uint32Array(Number(listed))
+    let at = 0
+    for (const row of rows.iterate(Number(id))) found[at++] = ordinals[Number(row['id'])] ?? noOrdinal
     const set = NumberSet.of(found.sort(), limit)
     write.run(set.size, set.bytes(), Number(id))
   }
