@@ -33,7 +33,7 @@ import { builtInRoleRecords } from '../iam/index.ts'
 import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
-import { StoreError, type Store } from '../store/store.ts'
+import { StoreError, type Revision, type Store } from '../store/store.ts'
 
 /** Returns the parts of the upstream that records need. */
 export function contentSource(upstream: Upstream): ContentSource {
@@ -115,6 +115,12 @@ function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal
   return retry(step, { waitMs, signal })
 }
 
+/** Resolves once the cache contains a commit. Waits as long as the cache does not follow the store. */
+function remembered(cache: RecordCache, revision: Revision, signal: AbortSignal): Promise<void> {
+  const waitMs = (error: unknown): number | undefined => (error instanceof StoreError && error.kind === 'unavailable' ? retryMs : undefined)
+  return retry(async () => (cache.revision < revision ? cache.barrier(signal) : undefined), { waitMs, signal })
+}
+
 /** Loads the store's records into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
   const { config, store, cache, upstream, fetch, log, clock, random } = options
@@ -163,7 +169,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
         upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
       },
     },
-    eventLog: new SharedLog({ store, log, clock, eventLifeMs }),
+    eventLog: new SharedLog({ store, log, clock, eventLifeMs, remembered: (revision, until) => remembered(cache, revision, until) }),
     recentDeliveries: new RecentDeliveries(),
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     audit: options.audit,

@@ -25,6 +25,8 @@ export interface LoggedEvent extends LogEntry {
 export interface EventLogOptions {
   readonly store: Store
   readonly log: Log
+  /** Resolves once the records in memory contain a commit: readers of the log decide by them who may see its events. Rejects like `follow`. */
+  readonly remembered: (revision: Revision, signal: AbortSignal) => Promise<void>
 }
 
 /** The newest events, kept decoded up to a number of bytes. */
@@ -144,6 +146,7 @@ export class EventLog {
         if (event !== undefined && !event.internal) entries.push(entryOf(entry, event))
       }
     }
+    await this.#options.remembered(revision, signal)
     entries.sort(comparePositions)
     const index = new LogIndex()
     for (const entry of entries) index.append(entry)
@@ -162,6 +165,7 @@ export class EventLog {
   async follow(signal: AbortSignal): Promise<never> {
     if (this.#loaded === undefined) throw new TypeError('the event log must be loaded before it is followed')
     for await (const { revision, changes } of this.#options.store.watch([outboxPrefix, outboxCutPrefix], this.#loaded, signal)) {
+      await this.#options.remembered(revision, signal)
       this.#append(changes)
       this.#loaded = revision
       this.#waiters.reached(revision)

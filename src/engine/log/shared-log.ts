@@ -1,10 +1,8 @@
 import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
-import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
 import { outboxKey } from './outbox-keys.ts'
-import type { Store } from '../../store/store.ts'
 import { untilAborted } from '../../base/timing.ts'
-import { EventLog } from './event-log.ts'
+import { EventLog, type EventLogOptions } from './event-log.ts'
 
 /** Time in milliseconds for which the log continues without users, because loading it again means reading the whole outbox. */
 const idleMs = 5 * 60_000
@@ -13,9 +11,7 @@ const idleMs = 5 * 60_000
 const dropEveryMs = 10 * 60_000
 
 /** The dependencies of a SharedLog. */
-export interface SharedLogOptions {
-  readonly store: Store
-  readonly log: Log
+export interface SharedLogOptions extends EventLogOptions {
   readonly clock: Clock
   /** Time for which events are kept, in milliseconds. */
   readonly eventLifeMs: number
