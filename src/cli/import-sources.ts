@@ -1,8 +1,9 @@
 import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { createSafeFetch, FetchError, type FetchErrorReason } from '../auth/safe-fetch.ts'
+import { createSafeFetch, FetchError } from '../auth/safe-fetch.ts'
+import { errorMessage } from '../base/error-text.ts'
 import { randomHex } from '../base/runtime.ts'
-import { isDownloaded, readSource, sourceSecrets, type FeedContent, type FeedSettings } from '../catalogue/index.ts'
+import { isDownloaded, problemOf, readSource, sourceSecrets, type FeedContent, type FeedSettings } from '../catalogue/index.ts'
 import { systemRandom } from '../server/runtime.ts'
 import { UsageError } from './exit-codes.ts'
 
@@ -39,20 +40,6 @@ export function namedSources(
   if (sources.length > 0 || feedOptions.some((name) => options[name] !== undefined))
     throw new UsageError('with --feed, the settings name source, group and access: give neither paths nor these options')
   return { ...found, sources: [found.source] }
-}
-
-/** What is wrong, and what to do. */
-const problems: Readonly<Record<FetchErrorReason, string>> = {
-  refused_url: 'only https is allowed, without a user name in the URL: allow http with --allow-private, or allowPrivate of the feed',
-  refused_address: 'the host has a private address: allow it with --allow-private, or allowPrivate of the feed',
-  unresolved: 'the host name does not exist',
-  unreachable: 'the connection failed or broke: try again',
-  untrusted: 'the certificate is not trusted: name its CA with --ca-file, or caFile of the feed',
-  timeout: 'the server sent nothing for too long: try again',
-  redirect: 'the server redirects too often',
-  status: 'the server refused the request',
-  too_large: 'the content is larger than the free space, or than its manifest says',
-  unreadable: 'the registry sent a token that is not valid JSON',
 }
 
 /** Returns the source without user name, password and query, which may be secrets. */
@@ -94,8 +81,7 @@ export async function openSources({ sources, allowPrivate, ...secrets }: ImportS
       const content = await readSource(fetch, { source, temporary, ...access, onBytes: downloadProgress(shown(source)) }, signal).catch((error: unknown) => {
         signal.throwIfAborted()
         if (!(error instanceof FetchError)) throw error
-        const status = error.status === undefined ? '' : ` (status ${error.status})`
-        throw new Error(`${shown(source)}: ${problems[error.reason]}${status}`, { cause: error })
+        throw new Error(`${shown(source)}: ${errorMessage(problemOf(error))}`, { cause: error.cause })
       })
       contents.push({ source, content })
       paths.push(...(content.paths ?? []))

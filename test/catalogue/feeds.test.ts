@@ -122,8 +122,8 @@ describeOnStores('feeds', (store) => {
     expect(seen.slice(requests)).toEqual([{ condition: '"one"', token: 'Bearer a-token' }])
     etag = '"two"'
     for (const [how, error] of [
-      ['status', 'fetch: status'],
-      ['cut', 'fetch: unreachable: other side closed'],
+      ['status', 'the server refused the request (status 503)'],
+      ['cut', 'the connection failed or broke: try again: other side closed'],
     ] as const) {
       broken = how
       expect(await run(), how).toMatchObject({ state: 'FAILED', lastError: error })
@@ -141,7 +141,10 @@ describeOnStores('feeds', (store) => {
       response.end()
     })
     const { run } = await start({ source })
-    expect(await run()).toMatchObject({ state: 'FAILED', lastError: 'fetch: refused_url' })
+    expect(await run()).toMatchObject({
+      state: 'FAILED',
+      lastError: 'only https is allowed, without a user name in the URL: allow http with --allow-private, or allowPrivate of the feed',
+    })
     expect(reached).toBe(0)
   })
 

@@ -1,5 +1,5 @@
-import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { parentOf, trustedUid, type Uid } from '../../base/uid.ts'
+import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite'
+import { trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
 import { metaOf, openForReading } from '../files/catalogue-file.ts'
 import { NumberSet } from '../files/number-set.ts'
@@ -45,14 +45,19 @@ export class AdvisoryReader {
   readonly #database: DatabaseSync
   readonly #places: readonly Place[]
   readonly #placeUids: ReadonlyMap<number, Uid>
+  readonly #placeIds: ReadonlyMap<string, number>
   readonly #row: StatementSync
+  readonly #key: StatementSync
+  readonly #id: StatementSync
   readonly #index: RowIndex
 
   /** `few` is for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
   constructor(path: string, { few }: { readonly few?: number } = {}) {
     this.#database = openForReading(path, advisoryTables)
     this.#row = this.#database.prepare('SELECT place, segment, origin, facts, body FROM advisory WHERE id = ?')
-    this.#index = new RowIndex(this.#database, { uidOf: (id) => this.#advisory(id).uid }, few)
+    this.#key = this.#database.prepare('SELECT place, segment FROM advisory WHERE id = ?')
+    this.#id = this.#database.prepare('SELECT id FROM advisory WHERE place = ? AND segment = ?')
+    this.#index = new RowIndex(this.#database, { uidOf: (id) => this.#uidIn(this.#key.get(id)) }, few)
     this.#places = this.#database
       .prepare('SELECT id, uid, listed, ordinals FROM place ORDER BY uid')
       .all()
@@ -63,6 +68,7 @@ export class AdvisoryReader {
         listed: this.#index.read(ordinals as Uint8Array, Number(listed)),
       }))
     this.#placeUids = new Map(this.#places.map(({ id, uid }) => [id, uid]))
+    this.#placeIds = new Map(this.#places.map(({ id, uid }) => [uid, id]))
   }
 
   /** When the catalogue was made, in milliseconds since 1970. */
@@ -77,11 +83,8 @@ export class AdvisoryReader {
 
   /** Returns the Advisory as protobuf bytes; undefined if there is none under this uid. */
   get(uid: Uid): Uint8Array | undefined {
-    const parent = parentOf(uid)
-    const place = this.#places.find((one) => one.uid === parent)
-    if (place === undefined) return undefined
-    const row = this.#database.prepare('SELECT body FROM advisory WHERE place = ? AND segment = ?').get(place.id, uid.slice(parent.length + 1))
-    return row?.['body'] as Uint8Array | undefined // a BLOB column
+    const id = this.#idOf(uid)
+    return id === undefined ? undefined : this.#advisory(id).body
   }
 
   /** Returns one page, in the order of the query. */
@@ -151,11 +154,19 @@ export class AdvisoryReader {
     return this.#index.remembered(JSON.stringify([groups, uids, anyOf, noneOf, text]), () => {
       const needed = [this.#inGroups(groups)]
       for (const values of anyOf) needed.push(this.#withOneOf(values))
-      if (uids !== undefined) needed.push(this.#index.withUids(uids))
+      if (uids !== undefined) needed.push(this.#index.withIds(uids.flatMap((uid) => this.#idOf(uid) ?? [])))
       // A search reads all texts.
       if (text !== '' && needed.every(({ size }) => size > 0)) needed.push(this.#index.withText(foldCase(text)))
       return noneOf.reduce((set, values) => set.without(this.#withOneOf(values)), NumberSet.intersection(needed))
     })
+  }
+
+  /** Returns the number of an advisory; undefined if there is none under this uid. */
+  #idOf(uid: string): number | undefined {
+    const end = uid.lastIndexOf('/')
+    const place = this.#placeIds.get(uid.slice(0, Math.max(end, 0)))
+    const row = place === undefined ? undefined : this.#id.get(place, uid.slice(end + 1))
+    return row === undefined ? undefined : Number(row['id'])
   }
 
   #inGroups(groups: readonly Uid[]): NumberSet {
@@ -177,9 +188,14 @@ export class AdvisoryReader {
   }
 
   #advisory(id: number): OriginAdvisory & StoredAdvisory {
-    const { place, segment, origin, facts, body } = this.#row.get(id) ?? {}
-    const uid = trustedUid(`${this.#placeUids.get(Number(place)) ?? ''}/${String(segment)}`)
-    return { uid, origin: String(origin), body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
+    const row = this.#row.get(id)
+    const { origin, facts, body } = row ?? {}
+    return { uid: this.#uidIn(row), origin: String(origin), body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
+  }
+
+  /** Returns the uid of an advisory in a row with its place and segment. */
+  #uidIn(row: Readonly<Record<string, SQLOutputValue>> | undefined): Uid {
+    return trustedUid(`${this.#placeUids.get(Number(row?.['place'])) ?? ''}/${String(row?.['segment'])}`)
   }
 }
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { opendir, readFile, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import type { SafeFetch } from '../../auth/safe-fetch.ts'
+import { FetchError, type FetchErrorReason, type SafeFetch } from '../../auth/safe-fetch.ts'
 import type { ContentVersion, FeedSettings } from './feed-state.ts'
 import { isArtifact, readArtifact } from './oci-source.ts'
 
@@ -123,4 +123,25 @@ async function mounted({ source, known }: FeedRequest, signal: AbortSignal): Pro
   await addFiles(hash, source, signal)
   const files = hash.digest('hex')
   return { paths: files === known?.files ? undefined : [source], version: { files }, remove: () => Promise.resolve() }
+}
+
+/** What is wrong, and what to do. */
+const problems: Readonly<Record<FetchErrorReason, string>> = {
+  refused_url: 'only https is allowed, without a user name in the URL: allow http with --allow-private, or allowPrivate of the feed',
+  refused_address: 'the host has a private address: allow it with --allow-private, or allowPrivate of the feed',
+  unresolved: 'the host name does not exist',
+  unreachable: 'the connection failed or broke: try again',
+  untrusted: 'the certificate is not trusted: name its CA with --ca-file, or caFile of the feed',
+  timeout: 'the server sent nothing for too long: try again',
+  redirect: 'the server redirects too often',
+  status: 'the server refused the request',
+  too_large: 'the content is larger than the free space, or than its manifest says',
+  unreadable: 'the registry sent a token that is not valid JSON',
+}
+
+/** Returns an error for people: of a fetch that failed, what is wrong and what to do. */
+export function problemOf(error: unknown): unknown {
+  if (!(error instanceof FetchError)) return error
+  const status = error.status === undefined ? '' : ` (status ${error.status})`
+  return new Error(`${problems[error.reason]}${status}`, { cause: error.cause })
 }

@@ -12,7 +12,7 @@ import { groupNamed } from '../import/named-group.ts'
 import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
 import { noUpstream } from '../publish/catalogue-record.ts'
 import type { Catalogues } from '../publish/catalogues.ts'
-import { isUrl, readSource, sourceSecrets, type FeedContent } from './feed-source.ts'
+import { isUrl, problemOf, readSource, sourceSecrets, type FeedContent } from './feed-source.ts'
 import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type FeedSettings, type FeedState } from './feed-state.ts'
 
 /** Receives how feeds do, for metrics. */
@@ -90,7 +90,7 @@ export class Feeds implements FeedControl {
     const after = await this.#attempt({ feed, state: started, catalogues }, during).catch((error: unknown): FeedState => {
       signal.throwIfAborted()
       log.warn('a feed failed and is tried again', { feed: feed.name, error: errorText(error) })
-      return { ...started, failures: started.failures + 1, error: errorMessage(error).slice(0, maxErrorLength) }
+      return { ...started, failures: started.failures + 1, error: errorMessage(problemOf(error)).slice(0, maxErrorLength) }
     })
     deadline.end()
     await this.#write(feed, { ...after, endedMs: clock.now() }, signal)

@@ -4,7 +4,7 @@ import { RecentMap } from '../../base/recent-map.ts'
 import type { Order, SortKey } from '../../cache/lists/order.ts'
 import { firstAtLeast, NumberSet, numbersIn } from './number-set.ts'
 import { orderedOrdinals, type AfterPlace } from './ordered-ordinals.ts'
-import { readLists, type RowLists } from './row-lists.ts'
+import { noOrdinal, readLists, type RowLists } from './row-lists.ts'
 
 /** Maximum size of the remembered sets, in bytes. */
 const rememberedBytes = 32 * 1024 * 1024
@@ -34,6 +34,8 @@ export class RowIndex {
   readonly lists: RowLists
   /** The number of rows. */
   readonly count: number
+  /** Ordinal by the number of a row. */
+  readonly #ordinals: Uint32Array
   readonly #database: DatabaseSync
   readonly #keys: RowKeys
   readonly #few: number | undefined
@@ -47,7 +49,10 @@ export class RowIndex {
     this.#keys = keys
     this.#few = few
     this.lists = readLists(database)
-    this.count = this.lists.ids.length
+    const { ids } = this.lists
+    this.count = ids.length
+    this.#ordinals = new Uint32Array(ids.reduce((most, id) => Math.max(most, id), 0) + 1).fill(noOrdinal)
+    for (let ordinal = 0; ordinal < ids.length; ordinal += 1) this.#ordinals[ids[ordinal] ?? 0] = ordinal
   }
 
   /** Returns the set of this name. `find` makes it, unless it is remembered. */
@@ -77,9 +82,10 @@ export class RowIndex {
     return this.remembered(`text ${text}`, () => NumberSet.of(ordinalsWith(this.#database, Buffer.from(text)), this.count))
   }
 
-  withUids(uids: readonly string[]): NumberSet {
-    const places = uids.map((uid) => this.#bound(uid)).filter(({ isRow }) => isRow)
-    return NumberSet.of(Uint32Array.from(new Set(places.map(({ ordinal }) => ordinal))).sort(), this.count)
+  /** Returns the listed rows of these numbers. */
+  withIds(ids: readonly number[]): NumberSet {
+    const ordinals = ids.map((id) => this.#ordinals[id] ?? noOrdinal).filter((ordinal) => ordinal !== noOrdinal)
+    return NumberSet.of(Uint32Array.from(new Set(ordinals)).sort(), this.count)
   }
 
   /** Returns a page of the set. */

@@ -4,15 +4,12 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { decodeJwt } from 'jose'
-import { expect, onTestFinished, test } from 'vitest'
-import { localIssuer, sign, testKey } from '../../auth/parts.ts'
+import { expect, test } from 'vitest'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import type { ApiClient } from '../../support/api-clients.ts'
 import { osvDocument } from '../../support/import-advisories.ts'
-import { shareEtcd } from '../../support/parts/etcd.ts'
-import { startRegistry } from '../../support/parts/registry.ts'
 import { ok } from '../../support/test-server.ts'
-import { makeApiHomes, startApi } from './harness/api-home.ts'
+import { makeOperatedHomes, startApi } from './harness/api-home.ts'
 import { makeDevHome, readToken, startDev } from './harness/dev-home.ts'
 import { startProcess, type TaprootProcess } from './harness/taproot-process.ts'
 
@@ -123,24 +120,13 @@ test(
   `three taproot api on etcd: ${kills} kills during imports and switches leave the old or the new catalogue, whole and everywhere`,
   { timeout: timeoutUnlessSoaking(2_400_000) },
   async () => {
-    const [etcd, upstream, key] = [await shareEtcd(), await startRegistry(), await testKey()]
-    onTestFinished(() => upstream.stop())
-    const { issuer } = await localIssuer([key])
-    const env = {
-      TAPROOT_ISSUERS: JSON.stringify([{ issuer, allowPrivate: true }]),
-      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
-      TAPROOT_LOG_LEVEL: 'error',
-      TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url,
-    }
-    const { homes, baseUrl } = await makeApiHomes(3, { etcd, env })
+    const { homes, operatorToken } = await makeOperatedHomes(3)
     const [first] = homes
     if (first === undefined) throw new Error('three homes')
     const servers = await Promise.all(
       homes.map(async (home): Promise<Server> => ({ rest: home.rest, running: await startApi(home), start: () => startApi(home) })),
     )
-    const nowSeconds = Math.floor(Date.now() / 1000)
-    const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })
-    const token = String(ok(await first.rest.call('SecurityTokenService/Exchange', {}, { token: external }))['token'])
+    const token = await operatorToken()
     const group = String(ok(await first.rest.call('CreateGroup', { group: { name: 'root' } }, { token }))['uid'])
     const importing = (path: string): TaprootProcess =>
       startProcess({ args: ['import', path, '--group', group, '--replace', '--role', 'api'], env: first.env, cwd: first.cwd })

@@ -1,13 +1,10 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { expect, onTestFinished, test, vi } from 'vitest'
-import { localIssuer, sign, testKey } from '../../auth/parts.ts'
+import { expect, test, vi } from 'vitest'
 import { osvDocument } from '../../support/import-advisories.ts'
-import { shareEtcd } from '../../support/parts/etcd.ts'
-import { startRegistry } from '../../support/parts/registry.ts'
 import { ok } from '../../support/test-server.ts'
-import { makeApiHomes, startApi, type ApiHome } from './harness/api-home.ts'
+import { makeOperatedHomes, startApi, type ApiHome } from './harness/api-home.ts'
 import { isReady, runProcess, startProcess, type TaprootProcess } from './harness/taproot-process.ts'
 
 /** A killed worker's lease expires, and another worker runs the feed. */
@@ -25,26 +22,15 @@ async function isActive({ opsPort }: ApiHome): Promise<boolean> {
 }
 
 test('taproot worker runs the feeds, and another one takes over after a kill; taproot api runs none', { timeout: 180_000 }, async () => {
-  const [etcd, upstream, key] = [await shareEtcd(), await startRegistry(), await testKey()]
-  onTestFinished(() => upstream.stop())
-  const { issuer } = await localIssuer([key])
-  const env = {
-    TAPROOT_ISSUERS: JSON.stringify([{ issuer, allowPrivate: true }]),
-    TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
-    TAPROOT_LOG_LEVEL: 'error',
-    TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url,
-    TAPROOT_CATALOGUES_FEEDS: JSON.stringify([{ name: 'own', source: 'feed', group: 'root', everyMinutes: 600 }]),
-  }
-  const { homes, baseUrl } = await makeApiHomes(3, { etcd, env })
+  const feeds = [{ name: 'own', source: 'feed', group: 'root', everyMinutes: 600 }]
+  const { homes, operatorToken } = await makeOperatedHomes(3, { TAPROOT_CATALOGUES_FEEDS: JSON.stringify(feeds) })
   const [api, ...workers] = homes
   if (api === undefined) throw new Error('three homes')
   await mkdir(join(api.cwd, 'feed'))
   const provide = (id: string): Promise<void> => writeFile(join(api.cwd, 'feed', `${id}.json`), JSON.stringify(osvDocument(id)))
   await provide('A-1')
   await startApi(api)
-  const nowSeconds = Math.floor(Date.now() / 1000)
-  const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })
-  const token = String(ok(await api.rest.call('SecurityTokenService/Exchange', {}, { token: external }))['token'])
+  const token = await operatorToken()
   const call = async (rpc: string, request: JsonObject): Promise<JsonObject> => ok(await api.rest.call(rpc, request, { token }))
   await call('CreateGroup', { group: { name: 'root' } })
   await call('RunFeed', { name: 'own' })

@@ -1,9 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { localIssuer, sign, testKey } from '../../../auth/parts.ts'
 import { restClient, type ApiClient } from '../../../support/api-clients.ts'
-import { etcdSettings, type EtcdSpace } from '../../../support/parts/etcd.ts'
+import { etcdSettings, shareEtcd, type EtcdSpace } from '../../../support/parts/etcd.ts'
 import { freePorts } from '../../../support/parts/free-port.ts'
+import { startRegistry } from '../../../support/parts/registry.ts'
+import { ok } from '../../../support/test-server.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
 
 /** The folder, ports and settings of an `api` process that is started repeatedly. */
@@ -47,6 +51,37 @@ export async function makeApiHomes(count: number, { etcd, env = {} }: Installati
     return { cwd, env: settings, apiPort, opsPort, rest: restClient(`http://127.0.0.1:${apiPort}`) }
   })
   return { homes, baseUrl }
+}
+
+/** An installation with an upstream registry and an operator. The registry stops after the test. */
+export interface OperatedInstallation {
+  readonly homes: readonly ApiHome[]
+  /** Resolves with an access token of the operator. An API server must run. */
+  operatorToken(): Promise<string>
+}
+
+/** Creates homes like `makeApiHomes` on the etcd of the worker. */
+export async function makeOperatedHomes(count: number, env: Readonly<Record<string, string>> = {}): Promise<OperatedInstallation> {
+  const [etcd, upstream, key] = [await shareEtcd(), await startRegistry(), await testKey()]
+  onTestFinished(() => upstream.stop())
+  const { issuer } = await localIssuer([key])
+  const own = {
+    TAPROOT_ISSUERS: JSON.stringify([{ issuer, allowPrivate: true }]),
+    TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
+    TAPROOT_LOG_LEVEL: 'error',
+    TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url,
+  }
+  const { homes, baseUrl } = await makeApiHomes(count, { etcd, env: { ...own, ...env } })
+  return {
+    homes,
+    async operatorToken() {
+      const nowSeconds = Math.floor(Date.now() / 1000)
+      const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })
+      const reply = await homes[0]?.rest.call('SecurityTokenService/Exchange', {}, { token: external })
+      if (reply === undefined) throw new Error('an installation has a home')
+      return String(ok(reply)['token'])
+    },
+  }
 }
 
 /** Starts `taproot api` and waits until it is ready. */
