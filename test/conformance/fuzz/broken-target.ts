@@ -27,6 +27,8 @@ export interface BrokenGrpc {
 export interface Sabotage {
   readonly http?: (broken: BrokenHttp) => void
   readonly grpc?: (broken: BrokenGrpc) => void
+  /** One in this many requests is chosen; ten if absent. */
+  readonly every?: number
   /** Each chosen request changes the store although it is refused. */
   readonly changes?: true
   /** The server logs an internal error for each chosen request. */
@@ -81,10 +83,7 @@ export function answerGrpc({ stream, requestId }: BrokenGrpc, change: Record<str
   stream.respond({ ':status': 200, 'content-type': 'application/grpc', ...Object.fromEntries(all) }, { endStream: true })
 }
 
-/** One in this many requests gets a broken answer. */
-const every = 10
-
-function isChosen(requestId: string): boolean {
+function isChosen(requestId: string, every: number): boolean {
   return Number(/^fuzz-(\d+)$/.exec(requestId)?.[1] ?? 1) % every === 0
 }
 
@@ -121,14 +120,15 @@ function createGrpc(choose: (requestId: string) => boolean, sabotage: Sabotage):
 
 /** Starts a server that answers every request with not found, except for the sabotage. */
 export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
-  const { changes, logs, keptBytes = 0, target = {} } = sabotage
+  const { changes, logs, keptBytes = 0, target = {}, every = 10 } = sabotage
   const chosen: string[] = []
   const taken = { changes: 0, logs: 0 }
   const kept: string[] = []
   const choose = (requestId: string): boolean => {
     if (keptBytes > 0) kept.push(randomBytes(keptBytes / 2).toString('hex'))
-    if (isChosen(requestId)) chosen.push(requestId)
-    return isChosen(requestId)
+    const isOne = isChosen(requestId, every)
+    if (isOne) chosen.push(requestId)
+    return isOne
   }
   /** Returns the requests chosen since the last call. */
   const since = (what: keyof typeof taken): readonly string[] => chosen.slice(taken[what], (taken[what] = chosen.length))

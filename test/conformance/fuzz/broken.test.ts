@@ -36,14 +36,14 @@ const rows: readonly Row[] = [
   {
     what: 'an OAuth error outside the standard',
     only: 'rest',
-    sabotage: { http: (broken) => answerHttp(broken, { body: { error: 'server_error' } }) },
+    sabotage: { every: 1, http: (broken) => answerHttp(broken, { body: { error: 'server_error' } }) },
     kind: 'form',
     requests: 1000,
   },
   {
     what: 'a SCIM error without detail',
     only: 'rest',
-    sabotage: { http: (broken) => answerHttp(broken, { body: { detail: undefined } }) },
+    sabotage: { every: 1, http: (broken) => answerHttp(broken, { body: { detail: undefined } }) },
     kind: 'form',
     requests: 1000,
   },
