@@ -73,7 +73,7 @@ interface DownloadRequest extends FetchPolicy {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Downloads a body into a new file, and follows redirects. Only the first server gets the headers of the request. Throws like SafeFetch. */
+/** Downloads a body into a new file, and follows redirects. Only the first server gets its `authorization`. Throws like SafeFetch. */
 export async function download(
   request: DownloadRequest,
   target: DownloadTarget & { readonly dispatcher: Dispatcher },
@@ -81,8 +81,9 @@ export async function download(
 ): Promise<DownloadResult> {
   try {
     const first = parseUrl(request)
+    const { authorization: _, ...others } = request.headers ?? {}
     for (let url = first, followed = 0; ; followed++) {
-      const headers = url.origin === first.origin ? (request.headers ?? {}) : {}
+      const headers = url.origin === first.origin ? (request.headers ?? {}) : others
       const answer = await downloadFile(url, { ...target, headers }, signal)
       if (!('location' in answer)) return answer
       if (followed >= target.maxRedirects) throw new FetchError('redirect')

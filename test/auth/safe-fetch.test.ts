@@ -4,6 +4,7 @@ import { createServer } from 'node:https'
 import type { AddressInfo, LookupFunction } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { isPublicAddress } from '../../src/auth/safe-address.ts'
+import { createNetworks } from '../../src/base/client-address.ts'
 import { selfSigned } from './certificate.ts'
 import { failure, listen, signal, testFetch } from './parts.ts'
 
@@ -194,6 +195,27 @@ describe('a fetch of a URL given by a tenant', () => {
       expect(await failure(fetch.json({ url, ca: certificate }, signal))).toBe('refused_address')
     }
     expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('untrusted')
+  })
+
+  test.each([
+    ['a private address', 'https://10.0.0.1/', 'refused_address'],
+    ['the metadata address', 'https://169.254.169.254/latest/meta-data', 'refused_address'],
+    ['plain http', 'http://issuer.test/', 'refused_url'],
+    ['a file', 'file:///etc/passwd', 'refused_url'],
+    ['a URL with a password', 'https://user:pass@issuer.test/', 'refused_url'],
+  ])('a download that is redirected to %s is refused', async (_, location, reason) => {
+    const { certificate, key } = selfSigned('issuer.test')
+    const server = createServer({ cert: certificate, key }, (_request, response) => response.writeHead(302, { location }).end())
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo // a cast: the server listens on TCP
+    const fetch = testFetch({
+      networks: createNetworks(['127.0.0.1/32']),
+      lookup: (_name, _options, callback) => callback(null, [{ address: '127.0.0.1', family: 4 }]),
+    })
+    const target = { path: '/dev/null', maxBytes: 1000, maxRedirects: 5 }
+    expect(await failure(fetch.download({ url: `https://issuer.test:${String(port)}/`, ca: certificate }, target, signal))).toBe(reason)
   })
 
   test('a fetch of a URL given by a tenant checks the certificate against the host name in the request, also if a header sets it', async () => {

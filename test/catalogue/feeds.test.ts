@@ -4,13 +4,19 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { createSafeFetch } from '../../src/auth/safe-fetch.ts'
+import { Feeds } from '../../src/catalogue/feeds/feeds.ts'
 import { nextRunMs } from '../../src/catalogue/feeds/feed-state.ts'
+import { Catalogues } from '../../src/catalogue/index.ts'
+import { createDiskUpstream } from '../../src/registry/upstream/disk/disk-upstream.ts'
+import { systemClock, systemRandom } from '../../src/server/runtime.ts'
 import { printFeeds, runFeed, switchCatalogue, printCatalogues, prune } from '../../src/cli/catalogue.ts'
 import { contextOf } from '../cli/client-world.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { ok, startTestServer } from '../support/test-server.ts'
+import { silentLog, soon } from '../store/store-harness.ts'
 import { temporaryFolder } from './documents.ts'
 
 const minuteMs = 60_000
@@ -96,6 +102,24 @@ describeOnStores('feeds', (store) => {
     expect((nextMs ?? 0) - (lastMs ?? 0)).toBeLessThanOrEqual(66 * minuteMs)
   })
 
+  test('content is read again if it would become other rows: the group was deleted and made again', async () => {
+    const folder = await temporaryFolder()
+    await writeFile(join(folder, 'all.jsonl'), lines('G-1'))
+    const { server, run } = await start({ source: folder, group: 'acme' })
+    const token = await server.operatorToken()
+    const listed = async (): Promise<unknown[]> => {
+      const { advisories = [] } = ok(await server.rest.call('ListAdvisories', {}, { token }))
+      return (advisories as JsonObject[]).map(({ advisoryId }) => advisoryId)
+    }
+    for (let round = 0; round < 2; round++) {
+      const { uid = '' } = ok(await server.rest.call('CreateGroup', { group: { name: 'acme' } }, { token })) as { uid?: string }
+      expect(await run()).toMatchObject({ state: 'DONE', documents: '1' })
+      await vi.waitFor(async () => expect(await listed()).toEqual(['G-1']), within)
+      ok(await server.rest.call('DeleteGroup', { uid }, { token }))
+      expect(await listed()).toEqual([])
+    }
+  })
+
   test('a URL is downloaded only if it changed, and an error keeps what was imported', async () => {
     let etag = '"one"'
     let broken: 'status' | 'cut' | undefined
@@ -146,6 +170,45 @@ describeOnStores('feeds', (store) => {
       lastError: 'only https is allowed, without a user name in the URL: allow http with --allow-private, or allowPrivate of the feed',
     })
     expect(reached).toBe(0)
+  })
+
+  test('a URL that moves to another server is asked with the validators of the last answer, and without the token', async () => {
+    const seen: unknown[] = []
+    const other = await startSource(({ headers }, response) => {
+      seen.push([headers['if-none-match'], headers.authorization])
+      if (headers['if-none-match'] === '"one"') response.writeHead(304).end()
+      else response.writeHead(200, { etag: '"one"' }).end(lines('M-1'))
+    })
+    const source = await startSource((_, response) => response.writeHead(302, { location: other }).end())
+    const tokenFile = join(await temporaryFolder(), 'token')
+    await writeFile(tokenFile, 'a-token\n')
+    const { server, run } = await start({ source, allowPrivate: true, group: 'acme', tokenFile })
+    ok(await server.rest.call('CreateGroup', { group: { name: 'acme' } }, { token: await server.operatorToken() }))
+    expect(await run()).toMatchObject({ state: 'DONE', documents: '1' })
+    seen.length = 0
+    expect(await run()).toMatchObject({ state: 'DONE', documents: '1' })
+    expect(seen).toEqual([['"one"', undefined]])
+  })
+
+  test('a run that takes too long ends, and says so', async () => {
+    const source = await startSource((_, response) => {
+      response.writeHead(200)
+      const timer = setInterval(() => response.write(' '), 20)
+      response.on('close', () => clearInterval(timer))
+    })
+    const server = await startTestServer({ store, keepsContent: false })
+    onTestFinished(() => server.stop())
+    const { store: openStore, cache } = server.running.engine
+    const directory = await temporaryFolder()
+    const own = { store: openStore, cache, clock: systemClock, random: systemRandom, log: silentLog }
+    const upstream = await createDiskUpstream({ directory: await temporaryFolder(), clock: systemClock, random: systemRandom })
+    const fetch = createSafeFetch()
+    onTestFinished(() => fetch.close())
+    const catalogues = new Catalogues({ ...own, upstream, directory })
+    const feeds = new Feeds({ ...own, feeds: [{ name: 'own', source, everyMinutes: 60, allowPrivate: true }], catalogues, fetch, maxRunMs: 300 })
+    await feeds.runDue(undefined, soon())
+    expect(await feeds.list(soon())).toMatchObject([{ state: 'failed', failures: 1, error: 'the run took longer than two hours' }])
+    expect(await readdir(directory)).toEqual([])
   })
 
   test('the command catalogue lists, goes back, prunes and runs feeds', async () => {

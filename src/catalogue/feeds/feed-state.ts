@@ -33,6 +33,8 @@ export interface FeedState {
   readonly refused: number
   /** What a server or folder said of the content that was imported last. */
   readonly version?: ContentVersion
+  /** What that content was imported into, and how. If it changes, the content is read again. */
+  readonly target?: string
 }
 
 /** The validators of a content: headers of an HTTP server, the digest of a manifest, or a digest of names, sizes and times of files. */

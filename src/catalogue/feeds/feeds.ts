@@ -4,16 +4,18 @@ import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import type { SafeFetch } from '../../auth/safe-fetch.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import type { FeedControl, FeedStatus } from '../../cache/lists/catalogue-sources.ts'
+import type { Uid } from '../../base/uid.ts'
 import { errorDomainSuffix } from '../../base/schema/schema.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Store } from '../../store/store.ts'
+import { catalogueKinds } from '../catalogue-kinds.ts'
 import { importInProcess } from '../import/import-process.ts'
 import { groupNamed } from '../import/named-group.ts'
 import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
 import { noUpstream } from '../publish/catalogue-record.ts'
 import type { Catalogues } from '../publish/catalogues.ts'
 import { isUrl, problemOf, readSource, sourceSecrets, type FeedContent } from './feed-source.ts'
-import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type FeedSettings, type FeedState } from './feed-state.ts'
+import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type ContentVersion, type FeedSettings, type FeedState } from './feed-state.ts'
 
 /** Receives how feeds do, for metrics. */
 export interface FeedObserver {
@@ -101,7 +103,8 @@ export class Feeds implements FeedControl {
     const { cache, clock, log } = this.#options
     await cache.barrier(signal)
     const group = feed.group === undefined ? undefined : groupNamed(cache.tables, feed.group)
-    const content = await this.#read(feed, state, signal)
+    const target = targetOf(feed, group)
+    const content = await this.#read(feed, state.target === target ? state.version : undefined, signal)
     try {
       const { error: _, ...kept } = state
       if (content.paths === undefined) return { ...(state.refused > 0 ? state : kept), failures: 0, succeededMs: clock.now() }
@@ -120,20 +123,20 @@ export class Feeds implements FeedControl {
         signal,
       )
       log.info('a feed was imported', { feed: feed.name, documents: counts.documents, refused: counts.refused })
-      return { ...kept, ...imported(counts, refusals), failures: 0, succeededMs: clock.now(), version: content.version }
+      return { ...kept, ...imported(counts, refusals), failures: 0, succeededMs: clock.now(), version: content.version, target }
     } finally {
       await content.remove()
     }
   }
 
-  async #read(feed: FeedSettings, { version }: FeedState, signal: AbortSignal): Promise<FeedContent> {
+  async #read(feed: FeedSettings, known: ContentVersion | undefined, signal: AbortSignal): Promise<FeedContent> {
     const { fetch, catalogues } = this.#options
     if (catalogues === undefined) throw new TypeError('no upstream')
     return readSource(
       fetch,
       {
         source: feed.source,
-        known: version,
+        known,
         temporary: await catalogues.temporary(),
         ...(await sourceSecrets(feed)),
         allowPrivate: feed.allowPrivate === true,
@@ -173,6 +176,12 @@ export class Feeds implements FeedControl {
       state: startedMs === undefined ? 'waiting' : isRunning ? 'running' : failures > 0 ? 'failed' : refused > 0 ? 'partial' : 'done',
     }
   }
+}
+
+/** Returns what decides how a content becomes rows. A release with other formats starts new catalogues, which need the content again. */
+function targetOf({ ecosystem, replace }: FeedSettings, group: Uid | undefined): string {
+  const formats = Object.values(catalogueKinds).map(({ tables }) => tables.version)
+  return JSON.stringify([group ?? null, ecosystem ?? null, replace === true, formats])
 }
 
 function imported({ documents, refused }: ImportCounts, [first]: readonly ImportRefusal[]): Pick<FeedState, 'documents' | 'refused' | 'error'> {

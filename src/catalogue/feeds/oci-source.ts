@@ -104,7 +104,7 @@ class ArtifactReader {
   readonly #credentials: RegistryCredentials
   readonly #bearer: string | undefined
 
-  constructor(fetch: SafeFetch, request: OciRequest) {
+  constructor(fetch: SafeFetch, request: OciRequest, signal: AbortSignal) {
     const { credential, source } = request
     const account = accountOf(credential)
     this.#fetch = fetch
@@ -112,7 +112,7 @@ class ArtifactReader {
     this.#reference = parseReference(source)
     this.#bearer = account === undefined && credential !== undefined ? `Bearer ${credential}` : undefined
     this.#credentials = new RegistryCredentials(account === undefined ? undefined : () => account, {
-      fetchToken: (url, authorization) => this.#token(url, authorization),
+      fetchToken: (url, authorization) => this.#token({ url, authorization }, signal),
       clock: { now: () => Date.now() },
     })
   }
@@ -150,11 +150,11 @@ class ArtifactReader {
     return { allowPrivate, ...(ca === undefined ? {} : { ca }) }
   }
 
-  async #token(url: string, authorization: string | undefined): Promise<unknown> {
+  async #token({ url, authorization }: { url: string; authorization: string | undefined }, signal: AbortSignal): Promise<unknown> {
     // A registry with TLS must not move the password to a connection without it.
     if (this.#reference.origin.startsWith('https:') && !url.startsWith('https:')) throw new FetchError('refused_url')
     const headers = { ...(authorization === undefined ? {} : { authorization }) }
-    return this.#fetch.json({ url, headers, ...this.#policy }, AbortSignal.timeout(30_000))
+    return this.#fetch.json({ url, headers, ...this.#policy }, signal)
   }
 }
 
@@ -197,7 +197,7 @@ export async function readArtifact(
 ): Promise<{ readonly manifest: string; readonly paths: readonly string[] | undefined }> {
   const { folder, known, maxBytes } = request
   const { version } = parseReference(request.source)
-  const reader = new ArtifactReader(fetch, request)
+  const reader = new ArtifactReader(fetch, request, signal)
   await mkdir(folder, { mode: 0o700 })
   const { digest: manifest, layers } = await readManifest(reader, { version, folder }, signal)
   if (manifest === known) return { manifest, paths: undefined }
