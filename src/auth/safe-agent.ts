@@ -70,11 +70,15 @@ export function parseUrl(input: FetchPolicy & { readonly url: string }): URL {
   return url
 }
 
+/** Maximum delay of a `Retry-After` header in seconds: about 30 years. */
+const maxRetryAfterSeconds = 1e9
+
 /** Returns the delay of a `Retry-After` header, in milliseconds: seconds or an HTTP date. Undefined for other values. */
 export function retryAfterOf(header: string | string[] | undefined): number | undefined {
   if (typeof header !== 'string') return undefined
-  if (/^\d{1,9}$/.test(header)) return Number(header) * 1000
-  const atMs = Date.parse(header)
+  if (/^\d+$/.test(header)) return Math.min(Number(header), maxRetryAfterSeconds) * 1000
+  // HTTP dates start with a weekday. The parser also accepts other texts: it reads `-3600` as a year.
+  const atMs = /^[a-z]{3,9},? /i.test(header) ? Date.parse(header) : NaN
   return Number.isNaN(atMs) ? undefined : Math.max(0, atMs - Date.now())
 }
 

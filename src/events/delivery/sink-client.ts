@@ -27,16 +27,20 @@ const messages: Readonly<Record<string, string>> = {
   timeout: 'the sink did not answer in time',
 }
 
+/** Statuses whose `Retry-After` is obeyed (docs/spec/events.md#delivery). */
+const waitingStatuses: ReadonlySet<number> = new Set([429, 503])
+
 /** Sends an event to a sink. Failures of the sink are results, not errors. Rejects only with the signal's reason. */
 export async function sendEvent(fetch: SafeFetch, sink: string, { request, signal }: { request: EventRequest; signal: AbortSignal }): Promise<SendOutcome> {
   try {
     const { status } = await fetch.send({ url: sink, method: 'POST', headers: request.headers, body: request.body, discardBody: true }, signal)
     return { kind: 'delivered', status }
-  } catch (error) {
+  } catch (failure) {
     signal.throwIfAborted()
-    if (!(error instanceof FetchError)) throw error
-    const { reason, status = 0, retryAfterMs } = error
+    if (!(failure instanceof FetchError)) throw failure
+    const { reason, status = 0, retryAfterMs } = failure
     if (status === 410) return { kind: 'gone', status }
-    return { kind: 'failed', status, error: status === 0 ? (messages[reason] ?? reason) : `the sink answered ${status}`, retryAfterMs }
+    const error = status === 0 ? (messages[reason] ?? reason) : `the sink answered ${status}`
+    return { kind: 'failed', status, error, retryAfterMs: waitingStatuses.has(status) ? retryAfterMs : undefined }
   }
 }

@@ -6,11 +6,31 @@ import { makeOrganisation, type Organisation } from '../support/test-server.ts'
 import { DeliveryGround, hourMs, newSink } from './delivery-ground.ts'
 import { answer } from './sink.ts'
 
-describeOnStores('dead letters', (store) => {
+describeOnStores('failed deliveries', (store) => {
   const ground = new DeliveryGround(store)
   const { call, clock, newGroup, subscribe } = ground
   const listed = async (uid: string, organisation: Organisation): Promise<unknown> => (await call('ListDeliveries', { uid }, organisation))['deliveries']
   const unavailable = (): Promise<never> => Promise.reject(new StoreError('unavailable', 'the store is away for a moment'))
+
+  /** Returns how long a delivery waits for its next attempt, in milliseconds. */
+  const waitOf = ({ lastAttemptTime, nextAttemptTime }: JsonObject): number => Date.parse(String(nextAttemptTime)) - Date.parse(String(lastAttemptTime))
+
+  test.each([
+    ['of a 429 is obeyed, up to an hour', 429, 'Fri, 31 Dec 9999 23:59:59 GMT', hourMs],
+    ['of a 503 is obeyed, up to an hour, however many digits it has', 503, '9'.repeat(40), hourMs],
+    ['of a 503 is ignored if it is negative', 503, '-3600', undefined],
+    ['of another status is ignored', 500, '3600', undefined],
+    ['of a redirect is ignored', 307, '3600', undefined],
+  ])('failed deliveries: Retry-After %s', async (_, status, retryAfter, waitMs) => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(status, { 'retry-after': retryAfter }))
+    await newGroup(organisation, organisation.group)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ state: 'FAILED' }])
+    const [delivery = {}] = (await listed(uid, organisation)) as JsonObject[]
+    if (waitMs === undefined) expect(waitOf(delivery)).toBeLessThanOrEqual(1_000)
+    else expect(waitOf(delivery)).toBe(waitMs)
+  })
 
   test('dead letters contain an event that failed for three days, which :redeliver delivers although the event has expired', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
