@@ -22,7 +22,7 @@ import {
   type ReplayEventsRequest,
 } from '../gen/taproot/events/v2/subscriptions_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
-import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery } from '../gen/taproot/store/v1/events_pb.ts'
+import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery, type SubscriptionProgress } from '../gen/taproot/store/v1/events_pb.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Put, Store } from '../store/store.ts'
 import { uuidOf } from './event-attributes.ts'
@@ -44,6 +44,12 @@ async function* failedOf(store: Store, subscription: Uid, signal: AbortSignal): 
   for await (const { key, value } of entriesOf(store, { prefix }, signal)) {
     yield { key: key.slice(prefix.length), state: fromBinary(FailedDeliverySchema, value) }
   }
+}
+
+async function failedKeysOf(store: Store, subscription: Uid, signal: AbortSignal): Promise<Set<string>> {
+  const keys = new Set<string>()
+  for await (const { key } of failedOf(store, subscription, signal)) keys.add(key)
+  return keys
 }
 
 /** Returns the id of an event from its outbox key, as events show it. */
@@ -103,20 +109,37 @@ class Deliveries {
   readonly #services: Services
   readonly #log: EventLog
   readonly #uid: Uid
+  readonly #progress: SubscriptionProgress | undefined
+  /** The outbox keys of failed and dead deliveries, once all were read. */
+  #failedKeys: ReadonlySet<string> | undefined
 
-  constructor(services: Services, log: EventLog, uid: Uid) {
+  private constructor(services: Services, log: EventLog, { uid, progress }: { readonly uid: Uid; readonly progress: SubscriptionProgress | undefined }) {
     this.#services = services
     this.#log = log
     this.#uid = uid
+    this.#progress = progress
+  }
+
+  /** Reads the cursor, before the failed deliveries: so an event that fails meanwhile is among one or the other. */
+  static async read(services: Services, log: EventLog, { uid, signal }: { readonly uid: Uid; readonly signal: AbortSignal }): Promise<Deliveries> {
+    return new Deliveries(services, log, { uid, progress: await readProgress(services.store, uid, signal) })
+  }
+
+  /** The number of events that the sink accepted. */
+  get deliveredCount(): bigint {
+    return this.#progress?.delivered ?? 0n
   }
 
   async *failed(after: string, signal: AbortSignal): AsyncGenerator<Listed, void> {
+    const keys = new Set<string>()
     for await (const failed of failedOf(this.#services.store, this.#uid, signal)) {
+      keys.add(failed.key)
       if (failed.key <= after) continue
       const copy = failed.state.event.length > 0 ? fromBinary(OutboxEventSchema, failed.state.event) : undefined
       const logged = copy ?? (await this.#log.read({ key: failed.key, revision: 0, type: '', group: '', subject: '' }, signal))?.event
       yield { delivery: shownFailure(failed, logged), place: [failed.key] }
     }
+    this.#failedKeys = keys
   }
 
   /** Yields successes before a number, newest first; none if another process delivers. */
@@ -127,13 +150,16 @@ class Deliveries {
   }
 
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
-    const progress = await readProgress(this.#services.store, this.#uid, signal)
+    const progress = this.#progress
+    if (progress === undefined) return
+    // The cursor may not have passed a failed event yet, because an earlier one is still being sent.
+    const failed = this.#failedKeys ?? (await failedKeysOf(this.#services.store, this.#uid, signal))
     const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message
-    if (progress === undefined || record === undefined) return
+    if (record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }
     const task = new CooperativeTask()
     for (const entry of this.#log.after(from, rootOf(this.#uid))) {
-      if (isWanted(record, entry)) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
+      if (isWanted(record, entry) && !failed.has(entry.key)) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
       if (task.shouldYield) await task.pause()
     }
   }
@@ -179,7 +205,8 @@ export const listDeliveries: Handler = async (services, context, message) => {
     const limit = pageLimit(request.pageSize)
     const found: Listed[] = []
     let toSkip = request.skip
-    for await (const one of listed(new Deliveries(services, log, record.uid), request, { place, signal })) {
+    const deliveries = await Deliveries.read(services, log, { uid: record.uid, signal })
+    for await (const one of listed(deliveries, request, { place, signal })) {
       if (toSkip > 0) toSkip -= 1
       else if (found.push(one) > limit) break
     }
@@ -193,7 +220,7 @@ export const listDeliveries: Handler = async (services, context, message) => {
         deliveries: page.map(({ delivery }) => delivery),
         nextPageToken: cursor === undefined ? '' : sealCursor(cursor, services.pageKeys.current(), services.random),
         skipped: request.skip,
-        deliveredCount: (await readProgress(services.store, record.uid, signal))?.delivered ?? 0n,
+        deliveredCount: deliveries.deliveredCount,
         deliveredElsewhere: services.recentDeliveries.of(record.uid) === undefined,
       }),
       subject: record.uid,

@@ -32,6 +32,22 @@ describeOnStores('failed deliveries', (store) => {
     else expect(waitOf(delivery)).toBe(waitMs)
   })
 
+  test('failed deliveries are listed once, also while an earlier event holds back the cursor', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond((received, response) => void (received === sink.received[0] || answer(500)(received, response)))
+    const groups: string[] = []
+    for (let number = 0; number < 3; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    await expect.poll(() => call('ListDeliveries', { uid, state: 'FAILED' }, organisation)).toMatchObject({ deliveries: [{}, {}] })
+    const states = ((await listed(uid, organisation)) as JsonObject[]).map(({ subject, state }) => [subject, state])
+    expect(states).toEqual([
+      [groups[1], 'FAILED'],
+      [groups[2], 'FAILED'],
+      [groups[0], 'PENDING'],
+    ])
+    expect(await call('ListDeliveries', { uid, state: 'PENDING' }, organisation)).toMatchObject({ deliveries: [{ subject: groups[0] }] })
+  })
+
   test('dead letters contain an event that failed for three days, which :redeliver delivers although the event has expired', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
