@@ -48,6 +48,25 @@ describeOnStores('failed deliveries', (store) => {
     expect(await call('ListDeliveries', { uid, state: 'PENDING' }, organisation)).toMatchObject({ deliveries: [{ subject: groups[0] }] })
   })
 
+  test('failed deliveries: a replay forgets no success that was counted before', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink, { ordered: true })
+    const count = async (): Promise<unknown> => (await call('ListDeliveries', { uid, state: 'DELIVERED' }, organisation))['deliveredCount']
+    await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length === 1)
+    for (let number = 0; number < 3; number += 1) {
+      const before = sink.received.length
+      await call('ReplayEvents', { uid, fromEventId: String(sink.received[0]?.headers['ce-id']) }, organisation)
+      await sink.until((received) => received.length > before)
+    }
+    await expect
+      .poll(() => {
+        clock.advance(1_000)
+        return count()
+      })
+      .toBe(String(sink.received.length))
+  })
+
   test('dead letters contain an event that failed for three days, which :redeliver delivers although the event has expired', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)

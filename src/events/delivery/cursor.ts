@@ -52,16 +52,19 @@ export class DeliveryCursor {
   }
 
   /**
-   * Reads the progress from the store. If it was written elsewhere, moves the cursor there and returns true. Rejects with StoreError or
-   * the signal's reason.
+   * Reads the progress from the store. If it was written elsewhere, moves the cursor there and returns true. Only the position is taken over
+   * then: all else is newer in memory. Rejects with StoreError or the signal's reason.
    */
   async load(log: EventLog, signal: AbortSignal): Promise<boolean> {
     const entry = await this.#store.get(progressKey(this.#subscription), signal)
     if (entry !== undefined && entry.revision === this.#revision) return false
+    const isFirst = this.#revision === undefined
     this.#revision = entry?.revision
-    this.isDirty = entry === undefined
-    if (entry === undefined) this.#moveTo(log.last)
-    else this.progress = progressIn(entry)
+    const stored = entry === undefined ? undefined : progressIn(entry)
+    this.isDirty = stored === undefined || this.progress.delivered > stored.delivered
+    if (stored === undefined) this.#moveTo(log.last)
+    else if (isFirst) this.progress = stored
+    else this.#moveTo({ revision: Number(stored.revision), key: stored.key })
     // In a restored store, the log may end before the cursor. Then the time in the cursor's key shows where to continue. A cursor without
     // a key belongs to a new subscription, which is newer than the log.
     if (this.progress.key !== '' && this.position.revision > (log.loadedAt ?? 0)) {
