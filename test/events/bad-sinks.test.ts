@@ -78,7 +78,7 @@ describeOnStores('delivery to sinks that fail', (store) => {
 
   test(
     `${events} events and ${subscriptions} subscriptions: each event arrives once, at failing sinks after they recover`,
-    { timeout: timeoutUnlessSoaking(1_800_000) },
+    { timeout: timeoutUnlessSoaking(3_600_000) },
     async () => {
       const ground = await startGround()
       const failing = await Promise.all(badSinks.map((bad) => subscribe(ground, {}, bad)))

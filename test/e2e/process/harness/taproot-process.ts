@@ -74,9 +74,9 @@ export class TaprootProcess {
     return { code: this.#child.exitCode, stdout: this.#stdout, stderr: this.#stderr }
   }
 
-  /** Waits until `condition` holds. Throws with the output if the process ends before, or after 30 s. */
+  /** Waits until `condition` holds. Throws with the output if the process ends before, or hangs for two minutes. */
   async until(condition: () => boolean | Promise<boolean>): Promise<void> {
-    const deadline = performance.now() + 30_000
+    const deadline = performance.now() + 120_000
     while (!(await condition())) {
       if (!this.running || performance.now() > deadline) throw new Error(`the process is not up:\n${this.#stdout}\n${this.#stderr}`)
       await delay(10)
