@@ -1,5 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
+import { outboxRetention } from '../../src/domains/expire.ts'
+import { OutboxExpirer } from '../../src/engine/jobs/outbox.ts'
 import { StoreError, type Write } from '../../src/store/store.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { makeOrganisation, type Organisation } from '../support/test-server.ts'
@@ -8,7 +10,7 @@ import { answer } from './sink.ts'
 
 describeOnStores('failed deliveries', (store) => {
   const ground = new DeliveryGround(store)
-  const { call, clock, newGroup, subscribe } = ground
+  const { call, clock, newGroup, subscribe, untilShown } = ground
   const listed = async (uid: string, organisation: Organisation): Promise<unknown> => (await call('ListDeliveries', { uid }, organisation))['deliveries']
   const unavailable = (): Promise<never> => Promise.reject(new StoreError('unavailable', 'the store is away for a moment'))
 
@@ -139,5 +141,49 @@ describeOnStores('failed deliveries', (store) => {
     isAway = false
     clock.advance(2_000)
     await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD', attempts: 3 }])
+  })
+
+  /** Removes events of this age from the store and the log, as the leader does in time. */
+  const expireEvents = async (): Promise<void> => {
+    const { services, store: used } = ground.server.running.engine
+    await new OutboxExpirer(used, outboxRetention).expireOld(clock.now(), AbortSignal.timeout(30_000))
+    services.eventLog.close()
+  }
+
+  // docs/spec/events.md#delivery
+  test.each([
+    ['an event', {}],
+    ['an event of an ordered subscription', { ordered: true }],
+  ])('dead letters contain %s whose next attempt would come after it expires', async (_what, more) => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink, more)
+    sink.respond(answer(503, { 'retry-after': '3600' }))
+    const first = await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 1)
+    await untilShown(uid, organisation, ({ lastError }) => lastError !== '')
+    clock.advance(71.3 * hourMs)
+    await sink.until((received) => received.length >= 2)
+    clock.advance(0.3 * hourMs)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
+    clock.advance(hourMs)
+    await expireEvents()
+    sink.respond(answer(200))
+    const tried = sink.received.length
+    await call('RedeliverEvents', { uid }, organisation)
+    await sink.until(() => sink.about(first).length > tried)
+  })
+
+  // docs/spec/events.md#delivery
+  test('dead letters contain an event that expires before it was tried for three days', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    await call('PauseSubscription', { uid }, organisation)
+    const first = await newGroup(organisation, organisation.group)
+    clock.advance(60 * hourMs)
+    sink.respond(answer(500))
+    await call('ResumeSubscription', { uid }, organisation)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'FAILED' }])
+    clock.advance(11.6 * hourMs)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
   })
 })

@@ -1,8 +1,11 @@
 import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { errorText } from '../../base/error-text.ts'
+import type { Random } from '../../base/runtime.ts'
+import { backoffMs, type Backoff } from '../../base/timing.ts'
 import type { Uid } from '../../base/uid.ts'
 import { FailedDeliverySchema, type FailedDelivery } from '../../gen/taproot/store/v1/events_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
 import { recordKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
@@ -20,6 +23,11 @@ export interface Retry {
   running: boolean
 }
 
+/** The waits between the attempts of an event. */
+export const backoff: Backoff = { firstMs: 1_000, maxMs: 3_600_000 }
+/** How long delivery of an event is tried, in milliseconds. Events are stored longer, so that a dead letter can still copy the event. */
+const retryForMs = 71.5 * 3_600_000
+
 /** A failed attempt. */
 export interface Attempt {
   readonly atMs: number
@@ -27,6 +35,27 @@ export interface Attempt {
   readonly error: string
   readonly latencyMs: number
   readonly nextAtMs: number
+  /** True if the event is not tried again. */
+  readonly isLast: boolean
+}
+
+/**
+ * Returns the time of the last attempt of an event, in milliseconds since 1970. A copy of the event outlives the outbox: its delivery is
+ * tried for as long as that of a new event.
+ */
+export function lastAttemptMs({ key, state }: { readonly key: string; readonly state?: FailedDelivery }): number {
+  const isCopy = state !== undefined && state.event.length > 0
+  return (isCopy ? Number(state.firstAttemptTimeMs) : outboxTimeMs(key)) + retryForMs
+}
+
+/** Returns a failed attempt at `atMs`. The next one is not after `untilMs`, since the event expires soon after that. */
+export function failedAttempt(
+  { status, error, latencyMs, retryAfterMs }: Pick<Attempt, 'status' | 'error' | 'latencyMs'> & { readonly retryAfterMs: number | undefined },
+  { atMs, attempts, untilMs, random }: { readonly atMs: number; readonly attempts: number; readonly untilMs: number; readonly random: Random },
+): Attempt {
+  const waitMs = Math.max(backoffMs(backoff, attempts, random), Math.min(retryAfterMs ?? 0, backoff.maxMs))
+  const isLast = atMs >= untilMs
+  return { atMs, status, error, latencyMs, isLast, nextAtMs: isLast ? atMs + waitMs : Math.min(atMs + waitMs, untilMs) }
 }
 
 /** Records an attempt in the state of a delivery. */

@@ -1,7 +1,6 @@
-import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
+import { Alarm } from '../../base/timing.ts'
 import { errorText } from '../../base/error-text.ts'
 import { rootOf, type Uid } from '../../base/uid.ts'
-import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
@@ -11,7 +10,7 @@ import { pauseOf } from '../records/progress.ts'
 import { isAuthorized, maxPending, pauseWrite } from '../records/subscriptions.ts'
 import { DeliveryAttempts, type AttemptContext, type AttemptOutcome, type SentOutcome } from './delivery-attempts.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
-import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
+import { backoff, failedAttempt, FailedDeliveries, lastAttemptMs, type Attempt, type Retry } from './failed-deliveries.ts'
 
 /** Receives the results of deliveries, for metrics. */
 export interface DeliveryObserver {
@@ -27,9 +26,6 @@ export interface WorkerContext extends AttemptContext {
 const windowSize = 8
 /** Number of consecutive failures after which a sink counts as failing. Then the cursor stops, and only one event is tried. */
 const failuresToFailing = 5
-const backoff: Backoff = { firstMs: 1_000, maxMs: 3_600_000 }
-/** How long delivery of an event is tried, in milliseconds. Events are stored longer, so that a dead letter can still copy the event. */
-const retryForMs = 71.5 * 3_600_000
 const saveEveryMs = 1_000
 const lookedForOldest = 1_000
 const lastSaveTimeoutMs = 2_000
@@ -268,9 +264,8 @@ export class SubscriptionWorker {
       if (outcome.kind === 'delivered') this.#succeeded()
       if (await this.#failed.remove(retry, signal)) return
     } else if (outcome.kind === 'failed') {
-      const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
-      const isOver = attempt.atMs - Number(retry.state.firstAttemptTimeMs) >= retryForMs
-      if (!isOver) return this.#failed.failedAgain(retry, attempt, signal)
+      const attempt = this.#noteFailure(outcome, { attempts: retry.state.attempts + 1, untilMs: lastAttemptMs(retry) })
+      if (!attempt.isLast) return this.#failed.failedAgain(retry, attempt, signal)
       if (await this.#abandon({ key: retry.key, copy: retry.state.event }, attempt, signal)) return
     } else if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
     retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
@@ -293,15 +288,13 @@ export class SubscriptionWorker {
     return this.isFailing && this.#nowMs() < Number(this.#cursor.progress.nextAttemptTimeMs)
   }
 
-  #noteFailure({ status, error, latencyMs, retryAfterMs }: SentOutcome & { kind: 'failed' }, attempts: number): Attempt {
+  #noteFailure(outcome: SentOutcome & { kind: 'failed' }, event: { readonly attempts: number; readonly untilMs: number }): Attempt {
     const { progress } = this.#cursor
-    const atMs = this.#nowMs()
     if (!this.#isWaiting()) progress.failures += 1
-    progress.lastError = error
+    progress.lastError = outcome.error
     this.#cursor.isDirty = true
     this.#context.observer?.delivery('failed')
-    const waitMs = backoffMs(backoff, attempts, this.#context.services.random)
-    return { atMs, status, error, latencyMs, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, backoff.maxMs)) }
+    return failedAttempt(outcome, { ...event, atMs: this.#nowMs(), random: this.#context.services.random })
   }
 
   /**
@@ -311,9 +304,8 @@ export class SubscriptionWorker {
   async #passFailure(entry: LogEntry, outcome: SentOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const isWaiting = this.#isWaiting()
-    const attempt = this.#noteFailure(outcome, progress.failures + 1)
-    const isOver = attempt.atMs - outboxTimeMs(entry.key) >= retryForMs
-    if (isOver && (await this.#abandon({ key: entry.key }, attempt, signal))) return true
+    const attempt = this.#noteFailure(outcome, { attempts: progress.failures + 1, untilMs: lastAttemptMs(entry) })
+    if (attempt.isLast && (await this.#abandon({ key: entry.key }, attempt, signal))) return true
     const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
     if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
     if (isDown) progress.failingReason = outcome.error
