@@ -11,7 +11,7 @@ import { outboxId, outboxKey, outboxTimeMs } from '../engine/log/outbox-keys.ts'
 import type { RecentDelivery } from '../engine/log/recent-deliveries.ts'
 import { openPage, pageLimit } from '../engine/read.ts'
 import type { Context, Handler, Services } from '../engine/services.ts'
-import { existingRecord } from '../engine/write.ts'
+import { assertEtag, existingRecord } from '../engine/write.ts'
 import {
   Delivery_State,
   DeliverySchema,
@@ -24,14 +24,15 @@ import {
 import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery, type SubscriptionProgress } from '../gen/taproot/store/v1/events_pb.ts'
 import { entriesOf } from '../store/pages.ts'
-import type { Put, Store } from '../store/store.ts'
+import { recordKey } from '../store/keys.ts'
+import type { Guard, Put, Store } from '../store/store.ts'
 import { uuidOf } from './event-attributes.ts'
 import { isWanted } from './records/event-types.ts'
 import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
 import { changeState, subscriptionKind } from './records/subscriptions.ts'
 
-/** Maximum number of failed deliveries that one call redelivers, so that all fit in one transaction. */
-const maxRedelivered = 100
+/** Limits of one transaction that redelivers: number of deliveries, and bytes. One delivery is always allowed. */
+const redelivered = { most: 100, bytes: 500_000 }
 
 /** A failed delivery and the outbox key of its event. */
 interface Failed {
@@ -231,21 +232,32 @@ export const listDeliveries: Handler = async (services, context, message) => {
   }
 }
 
-/** RedeliverEvents: tries failed and dead deliveries again at once, and then for as long as new events are tried. */
+/**
+ * RedeliverEvents: tries failed and dead deliveries again at once, and then for as long as new events are tried. Copies of many events do
+ * not fit in one transaction. The last one has the event of the call, which makes the leader read all of them.
+ */
 export const redeliverEvents: Handler = async (services, context, message) => {
   const { uid, eventId } = message as RedeliverEventsRequest
+  const { signal } = context
   const record = existingRecord(subscriptionKind, services.cache, uid)
-  const chosen: Failed[] = []
-  for await (const failed of failedOf(services.store, record.uid, context.signal)) {
-    if (eventId === '' || hasId(failed.key, eventId)) chosen.push(failed)
-    if (chosen.length === maxRedelivered) break
+  assertEtag(record, context.ifMatch)
+  const guards: Guard[] = [{ kind: 'exists', key: recordKey('Subscription', record.uid) }]
+  let writes: Put[] = []
+  let bytes = 0
+  for await (const failed of failedOf(services.store, record.uid, signal)) {
+    if (eventId !== '' && !hasId(failed.key, eventId)) continue
+    const write = revived(record.uid, failed, services.clock.now())
+    bytes += write.value.length
+    if (writes.length === redelivered.most || (bytes > redelivered.bytes && writes.length > 0)) {
+      context.authorize()
+      if (!context.validateOnly) await services.store.transact({ guards, writes }, signal)
+      writes = []
+      bytes = write.value.length
+    }
+    writes.push(write)
   }
-  if (eventId !== '' && chosen.length === 0) throw notFound('Delivery', eventId, { resourceType: 'events.taproot.dev/Delivery' })
-  return changeState(services, context, {
-    uid,
-    writes: (subscription, { nowMs }) => chosen.map((failed) => revived(subscription, failed, nowMs)),
-    change: () => undefined,
-  })
+  if (eventId !== '' && writes.length === 0) throw notFound('Delivery', eventId, { resourceType: 'events.taproot.dev/Delivery' })
+  return changeState(services, context, { uid, writes: () => writes, change: () => undefined })
 }
 
 function revived(subscription: Uid, { key, state }: Failed, nowMs: number): Put {

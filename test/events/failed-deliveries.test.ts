@@ -1,11 +1,17 @@
-import type { JsonObject } from '@bufbuild/protobuf'
+import { randomUUID } from 'node:crypto'
+import { create, toBinary, type JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
 import { outboxRetention } from '../../src/domains/expire.ts'
 import { OutboxExpirer } from '../../src/engine/jobs/outbox.ts'
+import { outboxKey } from '../../src/engine/log/outbox-keys.ts'
+import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { FailedDeliverySchema } from '../../src/gen/taproot/store/v1/events_pb.ts'
 import { StoreError, type Write } from '../../src/store/store.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { makeOrganisation, type Organisation } from '../support/test-server.ts'
 import { DeliveryGround, hourMs, newSink } from './delivery-ground.ts'
+import { EventGround } from './event-ground.ts'
 import { answer } from './sink.ts'
 
 describeOnStores('failed deliveries', (store) => {
@@ -185,5 +191,29 @@ describeOnStores('failed deliveries', (store) => {
     await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'FAILED' }])
     clock.advance(11.6 * hourMs)
     await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
+  })
+
+  // docs/spec/events.md#delivery
+  test('dead letters are all delivered by one :redeliver, however many and large they are', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    const first = await newGroup(organisation, organisation.group)
+    await sink.until(() => sink.about(first).length > 0)
+    const { services } = ground.server.running.engine
+    const [stored] = await new EventGround(ground.server).stored({ type: 'api.iam.group.created.v1', subject: first })
+    if (stored === undefined) throw new Error('no event')
+    const body = toBinary(GroupSchema, create(GroupSchema, { uid: first, description: 'x'.repeat(30_000) }))
+    const subjects: string[] = []
+    for (let number = 0; number < 150; number += 1) {
+      const id = randomUUID()
+      subjects.push(`${first}/${number.toString(16).padStart(16, '0')}`)
+      const event = toBinary(OutboxEventSchema, { ...stored, id, subject: subjects.at(-1) ?? '', body })
+      const value = toBinary(FailedDeliverySchema, create(FailedDeliverySchema, { dead: true, event, attempts: 9 }))
+      const key = `x/events/failed/${uid}:${outboxKey(clock.now() - 80 * hourMs, id)}`
+      await services.store.transact({ guards: [], writes: [{ kind: 'put', key, value }] }, AbortSignal.timeout(30_000))
+    }
+    await call('RedeliverEvents', { uid }, organisation)
+    await sink.until(() => subjects.every((subject) => sink.about(subject).length > 0))
+    await expect.poll(() => listed(uid, organisation)).toEqual([])
   })
 })
