@@ -10,11 +10,11 @@ import { requirePart } from '../../support/parts/require-part.ts'
 
 const repository = join(import.meta.dirname, '..', '..', '..')
 /** The files of a clone that the commands need. */
-const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto']
+const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto', 'docs']
 /** The folder of this harness: programs, output of blocks that keep running, failed commands. */
 const own = 'harness'
 /** The ports on the pages. */
-const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380]
+const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380, 8443]
 
 /** The output of one block. */
 export interface Printed {

@@ -21,9 +21,10 @@ const walks = [
   { pages: ['docs/getting-started.md'], headings: 'all' },
   { pages: ['docs/cli.md'], headings: ['Try it'] },
   {
-    pages: ['docs/organisations.md', 'docs/invites.md', 'docs/workloads.md', 'docs/sign-in.md', 'docs/scim.md', 'docs/events.md'],
+    pages: ['docs/organisations.md', 'docs/invites.md', 'docs/workloads.md', 'docs/sign-in.md', 'docs/scim.md'],
     headings: 'all',
   },
+  { pages: ['docs/events.md'], headings: 'all' },
 ] as const
 
 function describeWithParts([name, ...others]: readonly Parameters<typeof describeWithPart>[0][], title: string, body: () => void): void {

@@ -1,11 +1,14 @@
 // Receives events of one group: npm install cloudevents jose; ISSUER=https://platform.example.com GROUP=<uid> node receiver.mjs
 import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import { HTTP } from 'cloudevents'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
 
-// The base URL of Taproot, the group of the subscription, and the port to listen on. Sinks are https: let a proxy terminate TLS.
-const { ISSUER: issuer, GROUP: group, PORT: port = '8080' } = process.env
+// The base URL of Taproot, the group of the subscription, and the port to listen on. Sinks are https: set the files of a certificate and
+// its key, or let a proxy terminate TLS.
+const { ISSUER: issuer, GROUP: group, PORT: port = '8080', CERT: cert, KEY: key } = process.env
 const maxBytes = 4 * 1024 * 1024
 
 const discovery = await (await fetch(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`)).json()
@@ -58,7 +61,7 @@ function eventOf(headers, body) {
   }
 }
 
-const server = createServer(async (request, response) => {
+async function receive(request, response) {
   try {
     const body = await bodyOf(request)
     const event = eventOf(request.headers, body)
@@ -68,5 +71,7 @@ const server = createServer(async (request, response) => {
   } catch (error) {
     response.writeHead(error.status ?? 500, { 'content-type': 'text/plain' }).end(`${error.message}\n`)
   }
-})
+}
+
+const server = cert === undefined ? createServer(receive) : createTlsServer({ cert: readFileSync(cert), key: readFileSync(key) }, receive)
 server.listen(Number(port), () => console.error(`listening on port ${server.address().port}`))
