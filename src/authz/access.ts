@@ -9,7 +9,7 @@ import { parentFilter } from '../cache/table.ts'
 import { OrgStatus } from '../gen/taproot/iam/v2/groups_pb.ts'
 
 /** True if the organisation of `uid` is suspended, which means closed to its members (docs/spec/iam.md#suspended-organisations). */
-export function isSuspended(tables: RecordTables, uid: Uid): boolean {
+export function isSuspended(tables: Pick<RecordTables, 'get'>, uid: Uid): boolean {
   const root = tables.get('Group', rootOf(uid))?.message
   return root?.status === OrgStatus.SUSPENDED
 }

@@ -6,8 +6,7 @@ import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { Services } from '../../engine/services.ts'
 import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
-import { pauseOf } from '../records/progress.ts'
-import { isAuthorized } from '../records/subscriptions.ts'
+import { pauseReason } from '../records/progress.ts'
 import { readSecrets } from '../records/webhook-secrets.ts'
 import type { EventRequest, SendOutcome } from './sink-client.ts'
 
@@ -82,7 +81,7 @@ export class DeliveryAttempts {
 
   async #sendLogged({ key, event }: LoggedEvent, signal: AbortSignal): Promise<AttemptOutcome> {
     const { services, requestOf, standardRequestOf, send } = this.#context
-    const { cache, clock, grants, keyring, log, store } = services
+    const { cache, clock, keyring, log, store } = services
     const usesSecret = this.#record()?.signing === Subscription_Signing.STANDARD_WEBHOOKS
     const secrets = usesSecret ? await readSecrets({ store, keyring, nowMs: clock.now() }, this.#uid, signal) : []
     if (usesSecret && secrets.length === 0) return failedBy('the secret is missing: make a new one by :rotateSecret')
@@ -95,7 +94,7 @@ export class DeliveryAttempts {
     }
     const record = this.#record()
     // The subscription may have been paused while the event waited for its slot.
-    if (record === undefined || signal.aborted || pauseOf(cache.tables, this.#uid) !== undefined || !isAuthorized(record, grants)) return { kind: 'undone' }
+    if (record === undefined || signal.aborted || pauseReason(cache.tables, this.#uid) !== undefined) return { kind: 'undone' }
     const startMs = performance.now()
     const outcome = await send(record.sink, request, signal)
     return { ...outcome, latencyMs: Math.ceil(performance.now() - startMs) }

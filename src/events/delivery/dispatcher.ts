@@ -1,6 +1,6 @@
 import { errorText } from '../../base/error-text.ts'
 import { Alarm, untilAborted } from '../../base/timing.ts'
-import { trustedUid, type Uid } from '../../base/uid.ts'
+import { rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
@@ -65,6 +65,8 @@ export class Dispatcher {
     const forget = [
       log.onAppend((entry) => this.#appended(entry, either)),
       cache.onRecord((kind, old, record) => {
+        // Its status decides whether events of the organisation are delivered.
+        if (kind === 'Group' && record !== undefined && rootOf(record.uid) === record.uid) this.#wake(record.uid)
         if (kind !== 'Subscription') return
         if (record !== undefined) start(record.uid)
         else if (old !== undefined) void this.#stopped(old.uid, either)
@@ -89,6 +91,10 @@ export class Dispatcher {
 
   #startAll(start: (uid: Uid) => void): void {
     for (const record of this.#options.services.cache.tables.table('Subscription').records()) start(record.uid)
+  }
+
+  #wake(root: Uid): void {
+    for (const [uid, { worker }] of this.#workers) if (rootOf(uid) === root) worker.wake()
   }
 
   /** Wakes the workers of subscriptions that want the event. */

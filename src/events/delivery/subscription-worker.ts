@@ -6,8 +6,8 @@ import { recordKey } from '../../store/keys.ts'
 import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { isWanted } from '../records/event-types.ts'
-import { pauseOf } from '../records/progress.ts'
-import { isAuthorized, maxPending, pauseWrite } from '../records/subscriptions.ts'
+import { pauseReason } from '../records/progress.ts'
+import { maxPending, pauseWrite } from '../records/subscriptions.ts'
 import { DeliveryAttempts, type AttemptContext, type AttemptOutcome, type SentOutcome } from './delivery-attempts.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
 import { backoff, failedAttempt, FailedDeliveries, lastAttemptMs, type Attempt, type Retry } from './failed-deliveries.ts'
@@ -152,7 +152,7 @@ export class SubscriptionWorker {
   }
 
   #isPaused(): boolean {
-    return pauseOf(this.#context.services.cache.tables, this.uid) !== undefined
+    return pauseReason(this.#context.services.cache.tables, this.uid) !== undefined
   }
 
   /** Returns the number of events that may be delivered concurrently. */
@@ -170,10 +170,6 @@ export class SubscriptionWorker {
     const record = this.#record()
     if (record === undefined || this.#isPaused()) {
       this.#isCaughtUp = false
-      return Infinity
-    }
-    if (!isAuthorized(record, this.#context.services.grants)) {
-      await this.#pause(`${record.authorizedBy} may no longer list what the events are about`, signal)
       return Infinity
     }
     const notBeforeMs = Number(this.#cursor.progress.nextAttemptTimeMs)
@@ -221,8 +217,7 @@ export class SubscriptionWorker {
   #following(): Slot | undefined {
     const record = this.#record()
     const isPlain = this.#isLooping && !this.#hasChanged && this.#failed.size === 0 && this.#cursor.progress.nextAttemptTimeMs === 0n
-    if (!isPlain || record === undefined || this.#isPaused() || !isAuthorized(record, this.#context.services.grants) || this.#running > this.#limit(record))
-      return undefined
+    if (!isPlain || record === undefined || this.#isPaused() || this.#running > this.#limit(record)) return undefined
     for (const slot of this.#cursor.next(this.#context.log, (entry) => isWanted(record, entry))) return slot
     this.#isCaughtUp = true
     return undefined

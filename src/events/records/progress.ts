@@ -1,5 +1,7 @@
 import { fromBinary } from '@bufbuild/protobuf'
+import { isSuspended } from '../../authz/access.ts'
 import type { Uid } from '../../base/uid.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionPause, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey } from '../../store/keys.ts'
 import type { Entry, Store } from '../../store/store.ts'
@@ -35,13 +37,16 @@ export async function readProgress(store: Store, subscription: Uid, signal: Abor
   return entry === undefined ? undefined : progressIn(entry)
 }
 
-/** A source of the pauses of subscriptions, which are kept in memory. */
-interface PauseSource {
-  entry(key: string): Entry | undefined
-}
-
-/** Returns a subscription's pause; undefined if it is not paused. */
-export function pauseOf(source: PauseSource, subscription: Uid): SubscriptionPause | undefined {
+/** Returns a subscription's pause; undefined if it is not paused. Pauses are kept in memory. */
+export function pauseOf(source: Pick<RecordTables, 'entry'>, subscription: Uid): SubscriptionPause | undefined {
   const entry = source.entry(pauseKey(subscription))
   return entry === undefined ? undefined : fromBinary(SubscriptionPauseSchema, entry.value)
+}
+
+/**
+ * Returns why nothing is delivered to a subscription: it is paused, or its organisation is suspended. Undefined if it is active
+ * (docs/spec/events.md#rights).
+ */
+export function pauseReason(source: Pick<RecordTables, 'entry' | 'get'>, subscription: Uid): string | undefined {
+  return pauseOf(source, subscription)?.reason ?? (isSuspended(source, subscription) ? 'the organisation is suspended' : undefined)
 }

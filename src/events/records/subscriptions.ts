@@ -4,7 +4,7 @@ import { hostError } from '../../auth/safe-address.ts'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { containsAll, missing, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
-import { parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
@@ -25,7 +25,7 @@ import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionP
 import { pauseKey, recordKey } from '../../store/keys.ts'
 import type { Write } from '../../store/store.ts'
 import { assertTypes, capabilitiesFor } from './event-types.ts'
-import { pauseOf, progressKey, readProgress } from './progress.ts'
+import { pauseOf, pauseReason, progressKey, readProgress } from './progress.ts'
 import { newSecret, secretsIn, secretsKey } from './webhook-secrets.ts'
 
 type SubscriptionRecord = Subscription & Resource
@@ -57,12 +57,12 @@ function settle(planning: Planning, { record, parent }: MutationDraft<Subscripti
   record.authorizedBy = planning.caller.identity
 }
 
-/** Adds whether the subscription is paused, which is known from memory. */
+/** Adds whether events are delivered, which is known from memory. */
 function render(records: Records, record: SubscriptionRecord): SubscriptionRecord {
   const shown: SubscriptionRecord = clone(SubscriptionSchema, record)
-  const pause = pauseOf(records, trustedUid(record.uid))
-  shown.state = pause === undefined ? Subscription_State.ACTIVE : Subscription_State.PAUSED
-  shown.stateReason = pause?.reason ?? ''
+  const reason = pauseReason(records, trustedUid(record.uid))
+  shown.state = reason === undefined ? Subscription_State.ACTIVE : Subscription_State.PAUSED
+  shown.stateReason = reason ?? ''
   return shown
 }
 
@@ -196,18 +196,6 @@ export async function changeState(
   })
   const answer = recordAnswer(subscriptionKind, services, record)
   return context.validateOnly ? answer : joined(services, context.signal, answer)
-}
-
-/** One object for all calls, because rights are cached by its identity. */
-const noRestrictions = {}
-
-/** Returns false if another organisation authorized the subscription and has lost the rights that it needs (docs/spec/events.md#rights). */
-export function isAuthorized({ uid, authorizedBy, types, includePulls }: Subscription, grants: Services['grants']): boolean {
-  // If the authorizing identity is a person or of the same organisation, the subscription stays valid even if that identity leaves. It
-  // then belongs to the organisation.
-  if (!authorizedBy.includes('/') || rootOf(trustedUid(authorizedBy)) === rootOf(trustedUid(uid))) return true
-  const held = grants.permissionsOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
-  return containsAll(capabilitiesAt(held, parentOf(trustedUid(uid))), setOf(capabilitiesFor({ types, includePulls })))
 }
 
 /** Returns the write that pauses a subscription. `identity` is who pauses it; empty if the platform does. */

@@ -118,7 +118,7 @@ export type Subscription = Message<"taproot.events.v2.Subscription"> & {
   pendingCount: string;
 
   /**
-   * The identity whose rights the subscription uses: the one that created it or last changed its sink or types.
+   * The identity that created the subscription or last changed it: its rights were checked then.
    *
    * @generated from field: string authorized_by = 1018;
    */
