@@ -50,9 +50,12 @@ async function withScores(advisories: readonly Advisory[], services: Services, c
   return [...advisories]
 }
 
-/** Returns the values of a repeated filter. Empty ones are not set. */
+/** Returns the values of a repeated filter. Empty texts and the number 0 of an enum are not set. */
 function given(values: readonly (string | number)[]): string[] {
-  return [...new Set(values.map(String))].filter((value) => value !== '' && value !== '0').sort()
+  return [...new Set(values)]
+    .filter((value) => value !== '' && value !== 0)
+    .map(String)
+    .sort()
 }
 
 /** Returns the filters of a request that name values (docs/spec/advisories.md#advisory-filters). With `origin`, the names of artifacts are ignored. */

@@ -54,6 +54,13 @@ specSuite('advisories', (spec) => {
     expect(await spec.ok('GetAdvisory', { uid: uidOf(advisory) }, { token })).toEqual(advisory)
   })
 
+  // docs/spec/advisories.md#advisory-filters
+  test('a filter with the name 0 finds that name, and an empty one counts as absent', async () => {
+    const world = await imported(spec, () => [osvDocument('Z-1', { affected: [packageOf('0')] }), osvDocument('Z-2', { affected: [packageOf('1')] })])
+    expect(await listed(world, { artifactNames: ['0'] })).toEqual(['Z-1'])
+    expect(await listed(world, { artifactNames: [''] })).toHaveLength(2)
+  })
+
   // docs/spec/advisories.md#advisory-severities
   test('an advisory without scores has those of its vulnerability or of an alias', async () => {
     const score = (at: number): JsonObject => ({ type: 'CVSS_V3', score: `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:${['H', 'L', 'N'][at] ?? ''}` })
