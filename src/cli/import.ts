@@ -16,6 +16,7 @@ import { createLogs } from '../server/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
+import { printable } from './client/columns.ts'
 import { exitCodes, UsageError } from './exit-codes.ts'
 import { namedSources, openSources, type ImportFiles } from './import-sources.ts'
 
@@ -98,7 +99,7 @@ function words({ documents, refused, rows, published }: ImportSummary, dryRun: b
 /** Returns what is printed: file, line and what is wrong. */
 function refusalLine(refusal: ImportRefusal): string {
   const place = refusal.line === undefined ? refusal.file : `${refusal.file}:${refusal.line}`
-  return ['refused', place, refusal.reason].join(': ').concat('\n')
+  return `${printable(['refused', place, refusal.reason].join(': '))}\n`
 }
 
 /** Prints refusals and progress as they come. */

@@ -56,11 +56,11 @@ test('the same again changes nothing', async () => {
   expect(out).toMatch(/^2 documents, 0 refused\nadvisories: 0 added, 0 changed, 2 unchanged, 0 removed\n[^]*nothing changed\n$/)
 })
 
-test('what is refused is named with its line, and the exit code is 3', async () => {
-  const path = join(dataDir, 'bad.jsonl')
+test('what is refused is named with its line and without control characters, and the exit code is 3', async () => {
+  const path = join(dataDir, 'bad\u001b[31m.jsonl')
   await writeFile(path, `${JSON.stringify(osvDocument('B-1'))}\n{"id":\n`)
   const { code, out, err } = await taproot(path, '--group', name)
-  expect([code, err]).toEqual([3, `refused: ${path}:2: the text is not valid JSON\n`])
+  expect([code, err]).toEqual([3, `refused: ${path.replace('\u001b', ' ')}:2: the text is not valid JSON\n`])
   expect(out).toMatch(/^2 documents, 1 refused\nadvisories: 1 added, 0 changed, 0 unchanged, 0 removed\n/)
 })
 
@@ -167,7 +167,7 @@ describe('while a server has the embedded store', () => {
     const path = join(dataDir, 'served.jsonl')
     await writeFile(path, `${JSON.stringify(osvDocument('S-1'))}\n{"id":\n`)
     const { code, out, err } = await taproot(path, '--group', name)
-    expect([code, err]).toEqual([3, `refused: ${path}:2: the text is not valid JSON\n`])
+    expect([code, err]).toEqual([3, `refused: ${path.replace('\u001b', ' ')}:2: the text is not valid JSON\n`])
     expect(out).toMatch(/^2 documents, 1 refused\nadvisories: 1 added, [^]*published advisories sha256:[0-9a-f]{64}\n/)
     const served = async (): Promise<unknown> => {
       const { body } = await server.rest.call('ListAdvisories', { advisoryIds: ['S-1'] }, { token: await server.operatorToken() })
