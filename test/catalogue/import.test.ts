@@ -56,6 +56,8 @@ describe('what is imported', () => {
     ['JSON lines under another name', 'all.txt', `${json('L-1')}\n${json('L-2')}\n`, ['L-1', 'L-2']],
     ['YAML', 'one.yaml', yaml, ['Y-1']],
     ['a byte order mark', 'one.json', `\ufeff${JSON.stringify(osvDocument('J-1'), undefined, 2)}`, ['J-1']],
+    ['a byte order mark before JSON lines', 'all.jsonl', `\ufeff${json('L-1')}\n${json('L-2')}\n`, ['L-1', 'L-2']],
+    ['several documents in YAML', 'all.yaml', `${yaml}---\n${yaml.replace('Y-1', 'Y-2')}`, ['Y-1', 'Y-2']],
     ['a zip', 'all.zip', zipOf(files), ['J-1', 'L-1', 'L-2', 'Y-1']],
     ['a tar', 'all.tar', tarOf(files), ['J-1', 'L-1', 'L-2', 'Y-1']],
     ['a compressed tar', 'all.tar.gz', gzipSync(tarOf(files)), ['J-1', 'L-1', 'L-2', 'Y-1']],
@@ -135,6 +137,11 @@ describe('what is refused, and what is imported all the same', () => {
     ['aliases that are numbers', `${good}\n${json('X', { aliases: [1] })}`, /:2: aliases has an item that is no text/],
     ['the same id again', `${good}\n${json('J-1', { aliases: ['CVE-1'] })}`, /:2: J-1 was in an earlier document/],
     ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],
+    ['YAML that does not end', `${yaml}x: [`, /:1: the text is not valid YAML: .* at line 12, column 5$/],
+    ['YAML with a key twice', `${yaml}id: Y-2\n`, /not valid YAML: Map keys must be unique at line 12, column 1$/],
+    ['YAML whose second document is not valid', `${yaml}---\nid: "Y-2`, /not valid YAML/],
+    ['YAML with too many keys', Array.from({ length: 5_000 }, (_, at) => `k${String(at)}: 1\n`).join(''), /the YAML mappings have too many keys/],
+    ['YAML with many anchors', '&a '.repeat(100_000), /not valid YAML: A node can have at most one anchor at line 1, column 4$/],
     ['lists in lists', `{"id":${'['.repeat(100_000)}`, /:1: the text is not valid/],
     ['another kind of JSON', `${good}\n"text"`, /:2: the document is no object/],
     ['an unknown form', `${good}\n{"name":"example"}`, /:2: the document has none of the known forms: .*OSV/],
@@ -180,13 +187,17 @@ describe('what is refused, and what is imported all the same', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(200 * 1024 * 1024)
   })
 
-  test('names in a tar lead nowhere', async () => {
+  test.each([
+    ['tar', tarOf],
+    ['zip', zipOf],
+  ])('names in a %s lead nowhere', async (_, archiveOf) => {
     const outside = join(await temporaryFolder(), 'outside.json')
-    const tar = tarOf([
+    const archive = archiveOf([
       { name: `../../../..${outside}`, content: good },
       { name: outside, content: json('J-2') },
     ])
-    const { target } = await importPaths([await fileOf('all.tar', tar)])
+    const { target, refusals } = await importPaths([await fileOf('archive', archive)])
+    expect(refusals).toEqual([])
     expect(idsIn(target)).toEqual(['J-1', 'J-2'])
     await expect(stat(outside)).rejects.toMatchObject({ code: 'ENOENT' })
   })

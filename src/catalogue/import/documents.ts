@@ -1,18 +1,14 @@
-import { parse } from 'yaml'
 import { BoundedBytes, maxDocumentBytes } from './bounded-bytes.ts'
 import { beginsSequence, documentsIn, JsonSequence } from './json-sequence.ts'
 import { RefusedDocument } from './members.ts'
 import { parseXml } from './xml.ts'
-
-/** The largest YAML document, in bytes. YAML takes much longer to parse than JSON. */
-const maxYamlBytes = 2 * 1024 * 1024
-/** The number of aliases that a YAML document may resolve: a few nested ones can make any size. */
-const maxAliases = 100
+import { parseYaml } from './yaml.ts'
 
 /** A document of a file, or the reason why there is none. `line` is where it starts, from 1. */
 export type FoundDocument = { readonly line: number } & ({ readonly value: unknown } | { readonly refused: string })
 
 const newline = 0x0a
+const byteOrderMark = Buffer.from('\ufeff')
 
 /** Returns the bytes as text. Throws RefusedDocument. */
 function textOf(bytes: Uint8Array): string {
@@ -32,24 +28,12 @@ function parseJson(text: string): unknown {
   }
 }
 
-function parseYaml(text: string): unknown {
-  if (text.length > maxYamlBytes) throw new RefusedDocument(`the YAML document is larger than ${maxYamlBytes / 1024 / 1024} MiB`)
-  try {
-    // The core schema has no dates and no tags: it makes what JSON can say.
-    const value: unknown = parse(text, { schema: 'core', maxAliasCount: maxAliases, logLevel: 'silent', stringKeys: true })
-    return value
-  } catch (error) {
-    // A message has a picture of the place after its first line.
-    throw new RefusedDocument(`the text is not valid YAML: ${error instanceof Error ? (error.message.split('\n', 1)[0] ?? '') : ''}`)
-  }
-}
-
-/** Returns the documents of a whole file: one in XML, YAML or JSON, or a JSON list of them. Throws RefusedDocument. */
+/** Returns the documents of a whole file: one in XML, all in YAML, one in JSON, or a JSON list of them. Throws RefusedDocument. */
 function parseWhole(bytes: Uint8Array): readonly unknown[] {
   const text = textOf(bytes).trim()
   if (text.startsWith('<')) return [parseXml(text)]
   if (text.startsWith('[')) return (parseJson(text) as unknown[]).flatMap(documentsIn) // the text begins a list
-  return documentsIn(text.startsWith('{') ? parseJson(text) : parseYaml(text))
+  return (text.startsWith('{') ? [parseJson(text)] : parseYaml(text)).flatMap(documentsIn)
 }
 
 function attempt(line: number, work: () => readonly unknown[]): FoundDocument[] {
@@ -156,10 +140,11 @@ class DocumentReader {
 
   *#endLine(): Generator<FoundDocument, void, undefined> {
     const isTooLong = this.#held.isOver
-    const bytes = this.#held.take()
+    const isFirst = this.#mode.name === 'unknown'
+    const line = this.#held.take()
+    const bytes = isFirst && line.indexOf(byteOrderMark) === 0 ? line.subarray(byteOrderMark.length) : line
     if (isTooLong) yield { line: this.#line, refused: tooLarge }
     else if (!isBlank(bytes) && !isTableComment(bytes)) {
-      const isFirst = this.#mode.name === 'unknown'
       if (isFirst) this.#mode = modeOf(bytes)
       if (this.#mode.name === 'whole') this.#held.add(Buffer.concat([bytes, Buffer.of(newline)]))
       // The first line of a table has the names of its columns.

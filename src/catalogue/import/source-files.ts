@@ -5,7 +5,7 @@ import { basename, extname, join, posix } from 'node:path'
 import { Readable } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 import { Parser, type ReadEntry } from 'tar'
-import { openPromise, type Entry, type ZipFile } from 'yauzl'
+import { getFileNameLowLevel, openPromise, type Entry, type ZipFile } from 'yauzl'
 import { errorMessage } from '../../base/error-text.ts'
 
 /** A file to import, or the reason why it cannot be read. `name` is its path; a file in an archive follows the archive's path and an exclamation mark. */
@@ -148,12 +148,14 @@ async function filePieces(zip: ZipFile, entry: Entry): Promise<AsyncIterable<Uin
 }
 
 async function* filesOfZip(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
-  const zip = await openPromise(path, { autoClose: false })
+  // The library refuses the whole archive because of one name that would lead out of a folder. Nothing is written to disk here.
+  const zip = await openPromise(path, { autoClose: false, decodeStrings: false })
   let written = 0
   try {
     for await (const entry of zip.eachEntry()) {
-      if (!isDocument(entry.fileName)) continue
-      const name = `${path}!${entry.fileName}`
+      const inner = getFileNameLowLevel(entry.generalPurposeBitFlag, entry.fileNameRaw, entry.extraFields, false)
+      if (!isDocument(inner)) continue
+      const name = `${path}!${inner}`
       if (entry.uncompressedSize > entry.compressedSize * maxGrowth + freeBytes) yield { name, refused: tooMuch }
       else if (!entry.canDecodeFileData()) yield { name, refused: 'the file is encrypted, or compressed in an unknown way' }
       else {
