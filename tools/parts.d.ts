@@ -1,7 +1,7 @@
 /** A program that tests run against, or a one-line reason why this machine cannot provide it. */
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
-/** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, and `base-image` is an OCI archive. */
+/** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, `base-image` is an OCI archive, and `…-schema` a JSON file. */
 export type PartName =
   | 'base-image'
   | 'buildah'
@@ -30,7 +30,10 @@ export type PartName =
   | 'nft'
   | 'nsenter'
   | 'oci-conformance'
+  | 'openvex-schema'
   | 'oras'
+  | 'osv-scanner'
+  | 'osv-schema'
   | 'pause'
   | 'podman'
   | 'receiver-go'

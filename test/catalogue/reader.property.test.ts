@@ -1,12 +1,8 @@
-import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
-import { promisify } from 'node:util'
+import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { parse } from 'yaml'
 import { fromBinary } from '@bufbuild/protobuf'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { orderOf, type OrderTerm } from '../../src/cache/lists/order.ts'
@@ -15,12 +11,11 @@ import { importInto } from '../../src/catalogue/import/run-import.ts'
 import { advisoryFacets, type AdvisoryFilter, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { osvDocument } from '../support/import-advisories.ts'
+import { hasPypaData, pypaDocuments } from '../support/pypa-data.ts'
 import { isFullTier } from '../support/tier.ts'
 import { targetsAt } from './documents.ts'
 import { naiveAdvisories, naivePage, naiveValues, type NaiveAdvisory } from './naive-advisories.ts'
 
-/** The PyPA advisory database in OSV form, where it lies next to the repository (CC-BY-4.0). */
-const realData = resolve('../shared/data/pypa-osv.tar.xz')
 /** YAML is slow to parse, so the short tier reads a part of it. */
 const realDocuments = isFullTier ? Infinity : 600
 
@@ -43,18 +38,6 @@ function generated(count: number): unknown[] {
       ],
     })
   })
-}
-
-async function unpacked(): Promise<unknown[]> {
-  const folder = await mkdtemp(join(tmpdir(), 'taproot-osv-'))
-  try {
-    await promisify(execFile)('tar', ['-xJf', realData, '-C', folder])
-    const names = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.yaml')).sort()
-    const texts = await Promise.all(names.slice(0, realDocuments).map((name) => readFile(join(folder, name), 'utf8')))
-    return texts.map((text) => parse(text, { schema: 'core' }) as unknown)
-  } finally {
-    await rm(folder, { recursive: true })
-  }
 }
 
 /** A catalogue with these documents, dealt out to the groups, and the same in memory. */
@@ -123,7 +106,7 @@ function filters(all: readonly NaiveAdvisory[]): fc.Arbitrary<AdvisoryFilter> {
 
 const sets: readonly { readonly what: string; readonly documents: () => Promise<unknown[]>; readonly isThere: boolean }[] = [
   { what: 'generated advisories', documents: () => Promise.resolve(generated(400)), isThere: true },
-  { what: 'the PyPA advisory database', documents: unpacked, isThere: existsSync(realData) },
+  { what: 'the PyPA advisory database', documents: () => pypaDocuments({ max: realDocuments }), isThere: hasPypaData },
 ]
 
 describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {

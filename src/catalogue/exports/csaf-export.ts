@@ -116,6 +116,11 @@ function revisionsOf(advisories: readonly Advisory[], builtMs: number): { readon
   return [...byDay.values()].map((ms, at) => ({ date: timeText(ms), number: String(at + 1), summary: 'New findings' }))
 }
 
+/** Returns the name of a package as an id of a document: one line without blanks at its ends. */
+function trackingId(origin: string): string {
+  return /^\S(?:.*\S)?$/.test(origin) ? origin : encodeURIComponent(origin)
+}
+
 /** Returns the advisories as a CSAF VEX document: the newest status of each product (docs/spec/advisories.md#advisory-exports). */
 export function csafOf(origin: string, advisories: readonly Advisory[], { publisher, baseUrl, builtMs }: ExportFacts): object {
   const products = new ExportedProducts()
@@ -131,7 +136,7 @@ export function csafOf(origin: string, advisories: readonly Advisory[], { publis
       publisher: { category: 'vendor', name: publisher, namespace: baseUrl },
       references: [{ category: 'self', summary: 'This document', url: `${baseUrl}/advisory/v2/documents/${encodeURIComponent(origin)}?format=csaf` }],
       tracking: {
-        id: origin,
+        id: trackingId(origin),
         status: 'final',
         version: last?.number,
         initial_release_date: first?.date,

@@ -37,6 +37,42 @@ function scoreOf(vector: string, { version, Calculator }: (typeof versions)[numb
   }
 }
 
+/** The types of scores in OSV: their names, and the vectors of their versions. */
+const osvTypes: Readonly<
+  Record<number, { readonly name: string; readonly vectors: readonly (readonly [start: RegExp, new (vector: string) => CvssVector])[] }>
+> = {
+  [Severity_Type.CVSS_V2]: { name: 'CVSS_V2', vectors: [[/^(?!CVSS)/, calculators.Cvss2]] },
+  [Severity_Type.CVSS_V3]: {
+    name: 'CVSS_V3',
+    vectors: [
+      [/^CVSS:3\.1\//, calculators.Cvss3P1],
+      [/^CVSS:3\.0\//, calculators.Cvss3P0],
+    ],
+  },
+  // The package accepts a value of three metrics that only their modified forms have.
+  [Severity_Type.CVSS_V4]: { name: 'CVSS_V4', vectors: [[/^CVSS:4\.0\/(?!(?:.*\/)?S[CIA]:S)/, calculators.Cvss4P0]] },
+}
+
+/** What is used of a vector of any version. */
+interface CvssVector {
+  isBaseFullyDefined(): boolean
+  toString(): string
+}
+
+/** Returns a score in the form of OSV: its vector, with the metrics in their order. Undefined if it is no whole vector of the type. */
+export function osvSeverityOf({ type, score }: Pick<Severity, 'type' | 'score'>): { readonly type: string; readonly score: string } | undefined {
+  const { name, vectors } = osvTypes[type] ?? { name: '', vectors: [] }
+  const Calculator = vectors.find(([start]) => start.test(score))?.[1]
+  if (Calculator === undefined) return undefined
+  try {
+    const vector = new Calculator(score)
+    return vector.isBaseFullyDefined() ? { type: name, score: vector.toString() } : undefined
+  } catch {
+    // The package throws errors of the class Error for unknown metrics and values.
+    return undefined
+  }
+}
+
 /** Returns the first score of the newest version of CVSS 3 that has a valid vector. Undefined if there is none. */
 export function cvssV3Of(scores: readonly Pick<Severity, 'type' | 'score'>[]): CvssV3 | undefined {
   const vectors = scores.filter(({ type }) => type === Severity_Type.CVSS_V3)

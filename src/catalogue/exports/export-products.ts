@@ -1,5 +1,6 @@
 import { PackageURL } from 'packageurl-js'
 import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../advisories/ecosystems.ts'
+import { isFurtherEcosystem } from './osv-names.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** What an advisory says of its artifact or its component. */
@@ -52,7 +53,8 @@ function packageUrl({ name, type, architecture, location }: NamedPackage): Packa
   const { namespace, name: last } = partsOf(purlType, name)
   const qualifiers = architecture === '' ? undefined : { arch: architecture }
   const url = urlOf({ type: purlType, namespace: known?.namespace ?? namespace, name: last, qualifiers })
-  const plain = url ?? urlOf({ type: 'generic', name })
+  // A name of blanks is none for the package.
+  const plain = url ?? urlOf({ type: 'generic', name }) ?? urlOf({ type: 'generic', name: encodeURIComponent(name) })
   if (plain === undefined) throw new TypeError('an advisory has a name')
   return plain
 }
@@ -85,7 +87,8 @@ export function productOfAdvisory(advisory: Advisory, version?: string): Exporte
 export interface OsvPackage {
   readonly ecosystem: string
   readonly name: string
-  readonly purl: string
+  /** Undefined if the ecosystem has no package URLs. */
+  readonly purl: string | undefined
   /** The version that the advisory is about; undefined if it names none. */
   readonly version: string | undefined
 }
@@ -95,6 +98,7 @@ export interface OsvPackage {
  * no ecosystem for it.
  */
 export function osvPackageOf({ componentName, componentType, componentLocation }: Advisory, distribution: string | undefined): OsvPackage | undefined {
+  if (isFurtherEcosystem(componentType)) return { ecosystem: componentType, name: componentName, purl: undefined, version: undefined }
   const url = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
   const { type, name, version } = url
   const named = packagesOfEcosystem(componentType) === undefined ? undefined : componentType

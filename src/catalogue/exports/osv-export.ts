@@ -1,16 +1,12 @@
-import { Severity_Type, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { msOf, statusesOf, timeText, type ExportFacts } from './export-facts.ts'
-import type { OsvFacts, OsvVersions } from '../advisories/osv-facts.ts'
+import type { OsvEvent, OsvFacts, OsvRange, OsvVersions } from '../advisories/osv-facts.ts'
+import { osvSeverityOf } from './cvss-scores.ts'
 import { osvPackageOf } from './export-products.ts'
+import { osvIdOf } from './osv-names.ts'
 
 /** Versions are compared as the ecosystem does. */
 const byEcosystem = 'ECOSYSTEM'
-
-const severityTypes: Readonly<Record<number, string | undefined>> = {
-  [Severity_Type.CVSS_V2]: 'CVSS_V2',
-  [Severity_Type.CVSS_V3]: 'CVSS_V3',
-  [Severity_Type.CVSS_V4]: 'CVSS_V4',
-}
 
 /** An advisory with what OSV needs besides. */
 export interface OsvAdvisory {
@@ -18,9 +14,41 @@ export interface OsvAdvisory {
   readonly facts: OsvFacts
 }
 
-/** Returns affected versions, with a range of all of them if there are none. */
-function versionsMember({ ranges, versions }: OsvVersions): object {
-  const all = ranges.length === 0 && versions.length === 0 ? [{ type: byEcosystem, events: [{ introduced: '0' }] }] : ranges
+/** Commits in ranges: whole hashes, or all commits. */
+const commitPattern = /^(?:0|[a-f0-9]{40}|[a-f0-9]{64})$/
+
+/** Splits events, which begin with a version, into parts that each begin with one after an end. In a part, only the first end counts. */
+function eventParts(events: readonly OsvEvent[]): OsvEvent[][] {
+  const parts: OsvEvent[][] = []
+  let hasEnd = true
+  for (const event of events) {
+    const isEnd = event.fixed !== undefined || event.last_affected !== undefined
+    if (hasEnd && event.introduced !== undefined) {
+      parts.push([event])
+      hasEnd = false
+    } else if (!hasEnd || !isEnd) {
+      parts.at(-1)?.push(event)
+      hasEnd ||= isEnd
+    }
+  }
+  return parts
+}
+
+/** Returns ranges as the schema wants them: each begins somewhere, and says either what fixes it or what is affected last. */
+function validRanges(range: OsvRange): OsvRange[] {
+  const { type, repo, events } = range
+  const isKnown = type !== 'GIT' || (repo !== undefined && events.every((event) => Object.values(event).every((commit) => commitPattern.test(commit))))
+  if (!isKnown) return []
+  const [first, fixed, last] = (['introduced', 'fixed', 'last_affected'] as const).map((name) => events.findIndex((event) => event[name] !== undefined))
+  if (first === -1) return validRanges({ ...range, events: [{ introduced: '0' }, ...events] })
+  return fixed === -1 || last === -1 ? [range] : eventParts(events.slice(first)).map((part) => ({ ...range, events: part }))
+}
+
+/** Returns affected versions, with a range of all of them if there are none. Undefined if OSV can express none of them. */
+function versionsMember({ ranges, versions }: OsvVersions): object | undefined {
+  const valid = ranges.flatMap(validRanges)
+  if (ranges.length > 0 && valid.length === 0 && versions.length === 0) return undefined
+  const all = ranges.length === 0 && versions.length === 0 ? [{ type: byEcosystem, events: [{ introduced: '0' }] }] : valid
   return { ...(all.length === 0 ? {} : { ranges: all }), ...(versions.length === 0 ? {} : { versions }) }
 }
 
@@ -31,7 +59,11 @@ function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
   const found = osvPackageOf(advisory, facts.ecosystem)
   if (found === undefined) return []
   const { version, ...named } = found
-  if (facts.affected !== undefined) return facts.affected.map((affected) => ({ package: named, ...versionsMember(affected) }))
+  if (facts.affected !== undefined)
+    return facts.affected
+      .map(versionsMember)
+      .filter((member) => member !== undefined)
+      .map((member) => ({ package: named, ...member }))
   const fixed = new Set(statuses.flatMap(({ status }) => (status.status === 'fixed' ? status.versions : [])))
   if (fixed.size === 0 && version !== undefined) return [{ package: named, versions: [version] }]
   // One range for each fix: what came in later than a fix is not known.
@@ -39,17 +71,9 @@ function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
   return [{ package: named, ranges: ends.map((end) => ({ type: byEcosystem, events: [{ introduced: '0' }, ...end] })) }]
 }
 
-/** The part of a vector that names its version. OSV takes vectors only. */
-const vectorPattern = /^(?:CVSS:[34]\.[01]\/|AV:)/
-
 function severitiesOf(advisories: readonly Advisory[]): object[] {
-  const scores = advisories.flatMap(({ severities }) =>
-    severities.flatMap(({ type, score }) => {
-      const name = severityTypes[type]
-      return name === undefined || !vectorPattern.test(score) ? [] : [JSON.stringify({ type: name, score })]
-    }),
-  )
-  return [...new Set(scores)].map((text) => JSON.parse(text) as object) // what was made into the text
+  const scores = advisories.flatMap(({ severities }) => severities.map(osvSeverityOf).filter((score) => score !== undefined))
+  return [...new Map(scores.map((score) => [JSON.stringify(score), score])).values()]
 }
 
 /**
@@ -66,7 +90,8 @@ export function osvOf(id: string, all: readonly OsvAdvisory[], { builtMs }: Pick
   const modifiedMs = advisories.reduce((latest, { updateTime }) => Math.max(latest, msOf(updateTime) ?? builtMs), 0)
   return {
     schema_version: '1.6.0',
-    id,
+    // What came from OSV keeps its id, also of a database that the schema does not list yet.
+    id: all.some(({ facts }) => facts.affected !== undefined) ? id : osvIdOf(id),
     modified: timeText(modifiedMs),
     ...(created.length === 0 ? {} : { published: timeText(created.reduce((first, ms) => Math.min(first, ms), Infinity)) }),
     ...(aliases.length === 0 ? {} : { aliases }),
