@@ -3,9 +3,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { isFurtherEcosystem, osvIdOf } from '../../src/catalogue/exports/osv-names.ts'
 import { packagesOfEcosystem } from '../../src/catalogue/advisories/ecosystems.ts'
-import { osvDocument } from '../support/import-advisories.ts'
+import { hasPypaData, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
 import { requirePart } from '../support/parts/require-part.ts'
-import { hasPypaData, pypaDocuments } from '../support/pypa-data.ts'
 import { assertAccepted, exportsFrom, exportsOf, importedFrom, type ExportFormat } from './exported.ts'
 
 const formats = ['openvex', 'csaf', 'osv'] as const satisfies ExportFormat[]

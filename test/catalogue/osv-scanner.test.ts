@@ -1,9 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { zipEnd, zipEntry } from '../../src/catalogue/exports/zip-records.ts'
-import { importDocuments, osvDocument } from '../support/import-advisories.ts'
+import { hasPypaData, importDocuments, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
 import { scanPython } from '../support/parts/osv-scanner.ts'
-import { hasPypaData, pypaDocuments } from '../support/pypa-data.ts'
 import { makeOrganisation, startTestServer, type TestServer } from '../support/test-server.ts'
 
 /** What the test reads of documents about Python packages. */

@@ -53,7 +53,7 @@ function packageUrl({ name, type, architecture, location }: NamedPackage): Packa
   const { namespace, name: last } = partsOf(purlType, name)
   const qualifiers = architecture === '' ? undefined : { arch: architecture }
   const url = urlOf({ type: purlType, namespace: known?.namespace ?? namespace, name: last, qualifiers })
-  // A name of blanks is none for the package.
+  // The package refuses a name of blanks.
   const plain = url ?? urlOf({ type: 'generic', name }) ?? urlOf({ type: 'generic', name: encodeURIComponent(name) })
   if (plain === undefined) throw new TypeError('an advisory has a name')
   return plain
