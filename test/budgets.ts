@@ -41,7 +41,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   base: 10,
   bench: 28,
   cache: 45,
-  catalogue: 50,
+  catalogue: 60,
   cli: 70,
   config: 14,
   'conformance/cost': 85,
