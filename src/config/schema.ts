@@ -85,6 +85,7 @@ const limit = section(
 /** The default limits of organisations that people create for themselves. They cover everything of which anyone could create many. */
 const selfServiceLimits = Object.entries({
   content_mib: 51_200,
+  dead_letter_mib: 64,
   external_group_role_mappings: 1_000,
   group_invites: 200,
   groups: 500,

@@ -3,6 +3,7 @@ import { rootOf, trustedUid } from '../base/uid.ts'
 import { IdempotencyRecordSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { outboxPrefix } from '../engine/log/outbox-keys.ts'
 import { noUse, usagePrefix, type CountedUse } from '../engine/quota/counted-use.ts'
+import { failedPrefix } from '../events/index.ts'
 import { historyPrefix } from '../registry/index.ts'
 import { idempotencyKey } from '../engine/idempotency.ts'
 import { entriesOf } from '../store/pages.ts'
@@ -19,6 +20,11 @@ const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entr
       add: (use, entry) => ({ ...use, events: use.events + 1, eventBytes: use.eventBytes + bytesOf(entry) }),
     },
     {
+      prefix: failedPrefix,
+      rootOf: ({ key }) => key.slice(failedPrefix.length).split('/', 1)[0] ?? '',
+      add: (use, entry) => ({ ...use, deadLetterBytes: use.deadLetterBytes + bytesOf(entry) }),
+    },
+    {
       prefix: historyPrefix,
       rootOf: ({ key }) => key.slice(historyPrefix.length).split('/', 1)[0] ?? '',
       add: (use) => ({ ...use, tagMoves: use.tagMoves + 1 }),
@@ -32,7 +38,7 @@ const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entr
   ]
 
 /**
- * Counts the events, tag moves and idempotency keys of each organisation, and stores the counts that have changed. The leader calls it from time to time; it
+ * Counts the events, failed deliveries, tag moves and idempotency keys of each organisation, and stores the counts that have changed. The leader calls it from time to time; it
  * reads all of these entries. Resolves to the number of organisations that have any. Rejects with StoreError, or the signal's reason.
  */
 export async function countUse(store: Store, signal: AbortSignal): Promise<number> {

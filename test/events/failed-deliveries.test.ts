@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { create, toBinary, type JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
 import { outboxRetention } from '../../src/domains/expire.ts'
+import { countUse } from '../../src/domains/usage.ts'
 import { OutboxExpirer } from '../../src/engine/jobs/outbox.ts'
 import { outboxKey } from '../../src/engine/log/outbox-keys.ts'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
@@ -9,7 +10,7 @@ import { OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts
 import { FailedDeliverySchema } from '../../src/gen/taproot/store/v1/events_pb.ts'
 import { StoreError, type Write } from '../../src/store/store.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
-import { makeOrganisation, type Organisation } from '../support/test-server.ts'
+import { makeOrganisation, ok, type Organisation } from '../support/test-server.ts'
 import { DeliveryGround, hourMs, newSink } from './delivery-ground.ts'
 import { EventGround } from './event-ground.ts'
 import { answer } from './sink.ts'
@@ -193,27 +194,60 @@ describeOnStores('failed deliveries', (store) => {
     await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
   })
 
+  /** Stores dead letters of about 30,000 bytes each, as of four days ago. Returns the subjects of their events. */
+  const plantDead = async (uid: string, sample: string, count: number): Promise<string[]> => {
+    const [stored] = await new EventGround(ground.server).stored({ type: 'api.iam.group.created.v1', subject: sample })
+    if (stored === undefined) throw new Error('no event')
+    const body = toBinary(GroupSchema, create(GroupSchema, { uid: sample, description: 'x'.repeat(30_000) }))
+    const subjects = Array.from({ length: count }, (_, at) => `${sample}/${at.toString(16).padStart(16, '0')}`)
+    for (const subject of subjects) {
+      const id = randomUUID()
+      const event = toBinary(OutboxEventSchema, { ...stored, id, subject, body })
+      const value = toBinary(FailedDeliverySchema, create(FailedDeliverySchema, { dead: true, event, attempts: 9 }))
+      const key = `x/events/failed/${uid}:${outboxKey(clock.now() - 96 * hourMs, id)}`
+      await ground.server.running.engine.store.transact({ guards: [], writes: [{ kind: 'put', key, value }] }, AbortSignal.timeout(30_000))
+    }
+    return subjects
+  }
+
   // docs/spec/events.md#delivery
   test('dead letters are all delivered by one :redeliver, however many and large they are', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     const first = await newGroup(organisation, organisation.group)
     await sink.until(() => sink.about(first).length > 0)
-    const { services } = ground.server.running.engine
-    const [stored] = await new EventGround(ground.server).stored({ type: 'api.iam.group.created.v1', subject: first })
-    if (stored === undefined) throw new Error('no event')
-    const body = toBinary(GroupSchema, create(GroupSchema, { uid: first, description: 'x'.repeat(30_000) }))
-    const subjects: string[] = []
-    for (let number = 0; number < 150; number += 1) {
-      const id = randomUUID()
-      subjects.push(`${first}/${number.toString(16).padStart(16, '0')}`)
-      const event = toBinary(OutboxEventSchema, { ...stored, id, subject: subjects.at(-1) ?? '', body })
-      const value = toBinary(FailedDeliverySchema, create(FailedDeliverySchema, { dead: true, event, attempts: 9 }))
-      const key = `x/events/failed/${uid}:${outboxKey(clock.now() - 80 * hourMs, id)}`
-      await services.store.transact({ guards: [], writes: [{ kind: 'put', key, value }] }, AbortSignal.timeout(30_000))
-    }
+    const subjects = await plantDead(uid, first, 150)
     await call('RedeliverEvents', { uid }, organisation)
     await sink.until(() => subjects.every((subject) => sink.about(subject).length > 0))
     await expect.poll(() => listed(uid, organisation)).toEqual([])
+  })
+
+  // docs/spec/limits.md#organisation-limits
+  test('dead letters beyond the limit of the organisation are not kept, until others are gone', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const token = await ground.server.operatorToken()
+    ok(await ground.server.rest.call('SetGroupLimits', { uid: organisation.group, resourceLimits: { dead_letter_mib: '1' } }, { token }))
+    const [full, uid] = [await subscribe(organisation, sink), await subscribe(organisation, sink)]
+    const first = await newGroup(organisation, organisation.group)
+    await sink.until(() => sink.about(first).length >= 2)
+    await plantDead(full, first, 35)
+    // The leader reads what failed after a change of the subscription.
+    await call('UpdateSubscription', { subscription: { uid: full, types: ['dev.taproot.api.iam.roles.'] } }, organisation)
+    const { services } = ground.server.running.engine
+    await countUse(services.store, AbortSignal.timeout(30_000))
+    expect((await call('GetGroupUsage', { uid: organisation.group }, organisation))['usage']).toMatchObject({ dead_letter_mib: '2' })
+    const giveUp = async (): Promise<void> => {
+      sink.respond(answer(500))
+      const group = await newGroup(organisation, organisation.group)
+      await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: group, state: 'FAILED' }])
+      clock.advance(71.6 * hourMs)
+    }
+    await giveUp()
+    await expect.poll(() => listed(uid, organisation)).toEqual([])
+    sink.respond(answer(200))
+    await call('RedeliverEvents', { uid: full }, organisation)
+    await expect.poll(() => listed(full, organisation)).toEqual([])
+    await giveUp()
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ state: 'DEAD' }])
   })
 })

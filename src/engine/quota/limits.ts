@@ -45,8 +45,11 @@ export const manifestsLimit = 'manifest_mib'
 /** The name of the limit for the number of open uploads. */
 export const uploadsLimit = 'uploads'
 
+/** The name of the limit for the size of the copies of events that were given up, in MiB. */
+export const deadLettersLimit = 'dead_letter_mib'
+
 /** All names that `resourceLimits` accepts, sorted. */
-export const limitNames: readonly string[] = [...countedLimits, contentLimit, manifestsLimit, uploadsLimit, ...reservedLimits].sort()
+export const limitNames: readonly string[] = [...countedLimits, contentLimit, deadLettersLimit, manifestsLimit, uploadsLimit, ...reservedLimits].sort()
 
 /** Number of bytes in a MiB. */
 export const mebibyte = 2 ** 20

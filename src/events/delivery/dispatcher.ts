@@ -2,6 +2,7 @@ import { errorText } from '../../base/error-text.ts'
 import { Alarm, untilAborted } from '../../base/timing.ts'
 import { rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
+import { deadLettersLimit, limitsOf, mebibyte } from '../../engine/quota/limits.ts'
 import type { Services } from '../../engine/services.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { EventLog } from '../../engine/log/event-log.ts'
@@ -11,6 +12,7 @@ import { recordKey } from '../../store/keys.ts'
 import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
 import { secretsPrefix } from '../records/webhook-secrets.ts'
 import { apiTypePrefix } from '../records/event-types.ts'
+import { CopyRoom } from './failed-deliveries.ts'
 import { SubscriptionWorker, type DeliveryObserver, type WorkerContext } from './subscription-worker.ts'
 import { WaitingSlots } from './waiting-slots.ts'
 import { WorkersByGroup } from './workers-by-group.ts'
@@ -57,7 +59,9 @@ export class Dispatcher {
     const slots = new WaitingSlots(deliverySlots)
     const forgetRecent = services.recentDeliveries.begin()
     this.#byGroup.startAfter(log.last)
-    const context: WorkerContext = { services, log, observer, requestOf, standardRequestOf, send, takeSlot: (root, end) => slots.take(root, end) }
+    const copies = new CopyRoom((root) => (limitsOf(services.cache.tables, root)?.[deadLettersLimit] ?? Infinity) * mebibyte)
+    const takeSlot: WorkerContext['takeSlot'] = (root, end) => slots.take(root, end)
+    const context: WorkerContext = { services, log, observer, requestOf, standardRequestOf, send, takeSlot, copies }
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
     const start = (uid: Uid): void => this.#start(uid, context, either)

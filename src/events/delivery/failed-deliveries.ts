@@ -2,7 +2,7 @@ import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { errorText } from '../../base/error-text.ts'
 import type { Random } from '../../base/runtime.ts'
 import { backoffMs, type Backoff } from '../../base/timing.ts'
-import type { Uid } from '../../base/uid.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
 import { FailedDeliverySchema, type FailedDelivery } from '../../gen/taproot/store/v1/events_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
@@ -14,6 +14,8 @@ import { failedPrefixOf } from '../records/progress.ts'
 
 /** Maximum number of failed deliveries that one subscription keeps, including dead letters. */
 const maxFailed = 1_000
+/** Maximum size of the copies that the failed deliveries of one subscription have, in bytes. */
+const maxCopyBytes = 16 * 2 ** 20
 
 /** A failed delivery that is to be tried again. */
 export interface Retry {
@@ -68,16 +70,41 @@ function note(state: FailedDelivery, { atMs, status, error, latencyMs, nextAtMs 
   state.nextAttemptTimeMs = BigInt(Math.ceil(nextAtMs))
 }
 
+/** The size of the copies that the failed deliveries of each organisation have. The leader alone makes copies. */
+export class CopyRoom {
+  readonly #bytes = new Map<Uid, number>()
+  readonly #maxOf: (root: Uid) => number
+
+  /** `maxOf` returns the maximum size for an organisation, in bytes. */
+  constructor(maxOf: (root: Uid) => number) {
+    this.#maxOf = maxOf
+  }
+
+  /** Returns true if the organisation may have so many bytes more. */
+  has(root: Uid, bytes: number): boolean {
+    return (this.#bytes.get(root) ?? 0) + bytes <= this.#maxOf(root)
+  }
+
+  add(root: Uid, bytes: number): void {
+    const sum = (this.#bytes.get(root) ?? 0) + bytes
+    if (sum === 0) this.#bytes.delete(root)
+    else this.#bytes.set(root, sum)
+  }
+}
+
 /** The failed deliveries of one subscription. Those to try again are in memory and in the store; dead letters are only counted. */
 export class FailedDeliveries {
   readonly #services: Pick<Services, 'store' | 'log'>
   readonly #subscription: Uid
   readonly #retries = new Map<string, Retry>()
+  readonly #room: CopyRoom
   #dead = 0
+  #copyBytes = 0
 
-  constructor(services: Pick<Services, 'store' | 'log'>, subscription: Uid) {
+  constructor(services: Pick<Services, 'store' | 'log'>, subscription: Uid, room: CopyRoom) {
     this.#services = services
     this.#subscription = subscription
+    this.#room = room
   }
 
   /** The deliveries to try again, oldest failure first. */
@@ -100,8 +127,10 @@ export class FailedDeliveries {
     const prefix = failedPrefixOf(this.#subscription)
     this.#retries.clear()
     this.#dead = 0
+    this.release()
     for await (const { key, value } of entriesOf(this.#services.store, { prefix }, signal)) {
       const state = fromBinary(FailedDeliverySchema, value)
+      this.#addCopy(state.event.length)
       if (state.dead) this.#dead += 1
       else this.#retries.set(key.slice(prefix.length), { key: key.slice(prefix.length), state, running: false })
     }
@@ -127,26 +156,44 @@ export class FailedDeliveries {
    * Removes a delivery that succeeded, or whose event has expired. Returns false if the store refuses the write; then the delivery is
    * tried again.
    */
-  async remove({ key }: Retry, signal: AbortSignal): Promise<boolean> {
+  async remove({ key, state }: Retry, signal: AbortSignal): Promise<boolean> {
     const isWritten = await this.#write({ kind: 'delete', key: this.#keyOf(key) }, signal)
-    if (isWritten) this.#retries.delete(key)
+    if (isWritten && this.#retries.delete(key)) this.#addCopy(-state.event.length)
     return isWritten
   }
 
-  /** Keeps a copy of an event that is not tried again, unless there are too many failed deliveries, or the store does not take it. */
+  /** Ends the count of the copies, because they are counted again, or because the subscription is gone or delivered elsewhere. */
+  release(): void {
+    this.#addCopy(-this.#copyBytes)
+  }
+
+  /**
+   * Keeps a copy of an event that is not tried again. `full`: there are too many failed deliveries or copies, so nothing of it is kept.
+   * `unwritten`: the store does not take the write.
+   */
   async bury(event: { readonly key: string; readonly event: OutboxEvent }, attempt: Attempt, signal: AbortSignal): Promise<'kept' | 'full' | 'unwritten'> {
     const retry = this.#retries.get(event.key)
+    const copy = toBinary(OutboxEventSchema, event.event)
+    const added = copy.length - (retry?.state.event.length ?? 0)
     if (retry === undefined && this.isFull) return 'full'
+    if (added > 0 && !(this.#copyBytes + added <= maxCopyBytes && this.#room.has(rootOf(this.#subscription), added)))
+      return retry === undefined || (await this.remove(retry, signal)) ? 'full' : 'unwritten'
     // A copy: if the store does not take it, the delivery stays as it is.
     const state = retry === undefined ? create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) }) : clone(FailedDeliverySchema, retry.state)
     note(state, attempt)
     state.nextAttemptTimeMs = 0n
     state.dead = true
-    state.event = toBinary(OutboxEventSchema, event.event)
+    state.event = copy
     if (!(await this.#put(event.key, state, signal))) return 'unwritten'
     this.#retries.delete(event.key)
     this.#dead += 1
+    this.#addCopy(added)
     return 'kept'
+  }
+
+  #addCopy(bytes: number): void {
+    this.#copyBytes += bytes
+    this.#room.add(rootOf(this.#subscription), bytes)
   }
 
   #keyOf(key: string): string {

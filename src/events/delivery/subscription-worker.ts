@@ -10,7 +10,7 @@ import { pauseReason } from '../records/progress.ts'
 import { maxPending, pauseWrite } from '../records/subscriptions.ts'
 import { DeliveryAttempts, type AttemptContext, type AttemptOutcome, type SentOutcome } from './delivery-attempts.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
-import { backoff, failedAttempt, FailedDeliveries, lastAttemptMs, type Attempt, type Retry } from './failed-deliveries.ts'
+import { backoff, failedAttempt, FailedDeliveries, lastAttemptMs, type Attempt, type CopyRoom, type Retry } from './failed-deliveries.ts'
 
 /** Receives the results of deliveries, for metrics. */
 export interface DeliveryObserver {
@@ -20,6 +20,7 @@ export interface DeliveryObserver {
 /** Dependencies that the workers of all subscriptions share. */
 export interface WorkerContext extends AttemptContext {
   readonly observer: DeliveryObserver | undefined
+  readonly copies: CopyRoom
 }
 
 /** Maximum number of events of one subscription that are delivered concurrently. */
@@ -53,7 +54,7 @@ export class SubscriptionWorker {
     this.uid = uid
     this.#context = context
     this.#cursor = new DeliveryCursor(context.services.store, uid)
-    this.#failed = new FailedDeliveries(context.services, uid)
+    this.#failed = new FailedDeliveries(context.services, uid, context.copies)
     this.#attempts = new DeliveryAttempts(uid, context)
   }
 
@@ -127,6 +128,7 @@ export class SubscriptionWorker {
     } finally {
       this.#isLooping = false
       await this.#lastSave()
+      this.#failed.release()
     }
   }
 

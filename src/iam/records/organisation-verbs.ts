@@ -21,7 +21,17 @@ import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { openUploads, storedUse } from '../../engine/quota/content.ts'
-import { contentLimit, countedLimits, limitNames, limitsOf, manifestsLimit, recordUse, unitOf, uploadsLimit } from '../../engine/quota/limits.ts'
+import {
+  contentLimit,
+  countedLimits,
+  deadLettersLimit,
+  limitNames,
+  limitsOf,
+  manifestsLimit,
+  recordUse,
+  unitOf,
+  uploadsLimit,
+} from '../../engine/quota/limits.ts'
 import { recordAnswer } from '../../engine/read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
 import { countedUse } from '../../engine/quota/counted-use.ts'
@@ -115,8 +125,8 @@ export const getGroupUsage: Handler = async (services, { signal }, message) => {
     openUploads(services, uid, signal),
     countedUse(store, uid, signal),
   ])
-  const { events, eventBytes, tagMoves, idempotencyKeys } = counted
-  const behind = Object.entries({ events, event_mib: eventBytes, tag_moves: tagMoves, idempotency_keys: idempotencyKeys })
+  const { events, eventBytes, deadLetterBytes, tagMoves, idempotencyKeys } = counted
+  const behind = Object.entries({ events, event_mib: eventBytes, [deadLettersLimit]: deadLetterBytes, tag_moves: tagMoves, idempotency_keys: idempotencyKeys })
   const otherUse = [...Object.entries({ [contentLimit]: content, [manifestsLimit]: manifests, [uploadsLimit]: uploads }), ...behind]
   const usage = Object.fromEntries([...records, ...otherUse.map(([limit, use]) => inUnits(limit, use))])
   return { message: create(GroupUsageSchema, { usage, resourceLimits }), subject: uid }
