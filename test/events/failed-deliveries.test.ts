@@ -24,6 +24,35 @@ describeOnStores('failed deliveries', (store) => {
   /** Returns how long a delivery waits for its next attempt, in milliseconds. */
   const waitOf = ({ lastAttemptTime, nextAttemptTime }: JsonObject): number => Date.parse(String(nextAttemptTime)) - Date.parse(String(lastAttemptTime))
 
+  // The first test, because the metrics count all subscriptions of the server.
+  test('dead letters, failing sinks and the oldest event that waits are in the metrics of the leader', async () => {
+    const metric = async (name: string): Promise<number> => {
+      const text = await (await fetch(`http://127.0.0.1:${ground.server.config.ops.port}/metrics`)).text()
+      return Number(
+        text
+          .split('\n')
+          .find((line) => line.startsWith(`${name} `))
+          ?.slice(name.length),
+      )
+    }
+    const failedCount = 'taproot_event_deliveries_total{outcome="failed"}'
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink, { ordered: true })
+    sink.respond(answer(500))
+    await newGroup(organisation, organisation.group)
+    const failed = (await metric(failedCount)) || 0
+    await untilShown(uid, organisation, ({ state }) => {
+      clock.advance(20_000)
+      return state === 'FAILING'
+    })
+    expect(await metric(failedCount)).toBeGreaterThan(failed)
+    await expect.poll(() => metric('taproot_subscriptions_failing'), { timeout: 30_000 }).toBe(1)
+    expect(await metric('taproot_event_oldest_waiting_seconds')).toBeGreaterThan(60)
+    await call('DeleteSubscription', { uid }, organisation)
+    await expect.poll(() => metric('taproot_subscriptions_failing'), { timeout: 30_000 }).toBe(0)
+    expect(await metric('taproot_event_oldest_waiting_seconds')).toBe(0)
+  })
+
   test.each([
     ['of a 429 is obeyed, up to an hour', 429, 'Fri, 31 Dec 9999 23:59:59 GMT', hourMs],
     ['of a 503 is obeyed, up to an hour, however many digits it has', 503, '9'.repeat(40), hourMs],
