@@ -103,7 +103,7 @@ async function campaign(ground: Ground): Promise<void> {
 
 test(
   `taproot dev: ${kills} kills during imports and switches leave the old or the new catalogue, whole`,
-  { timeout: timeoutUnlessSoaking(1_800_000) },
+  { timeout: timeoutUnlessSoaking(7_200_000) },
   async () => {
     const home = await makeDevHome({ TAPROOT_RATE_LIMIT_ENABLED: 'false' })
     const running = await startDev(home)
@@ -118,7 +118,7 @@ test(
 
 test(
   `three taproot api on etcd: ${kills} kills during imports and switches leave the old or the new catalogue, whole and everywhere`,
-  { timeout: timeoutUnlessSoaking(2_400_000) },
+  { timeout: timeoutUnlessSoaking(7_200_000) },
   async () => {
     const { homes, operatorToken } = await makeOperatedHomes(3)
     const [first] = homes
