@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { uidOrder } from '../../src/cache/lists/order.ts'
 import { Catalogues } from '../../src/catalogue/index.ts'
+import { importInProcess } from '../../src/catalogue/import/import-process.ts'
 import { importInto, type ImportRunner, type OpenTarget } from '../../src/catalogue/import/run-import.ts'
 import { cataloguesKey } from '../../src/catalogue/publish/catalogue-record.ts'
 import type { AdvisorySource } from '../../src/cache/lists/advisory-source.ts'
@@ -14,6 +15,7 @@ import { createDiskUpstream, type DiskUpstream } from '../../src/registry/upstre
 import { systemClock, systemRandom } from '../../src/server/runtime.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
+import { smallFileSystem } from '../support/parts/small-file-system.ts'
 import { startTestServer, type LogLine, type TestServer } from '../support/test-server.ts'
 import { fileOf, temporaryFolder } from './documents.ts'
 
@@ -44,9 +46,13 @@ describeOnStores('published catalogues', (store) => {
     if (outcome?.committed === true) await engine?.cache.reached(outcome.revision, signal)
   })
 
-  const upstreamIn = async (): Promise<DiskUpstream> => createDiskUpstream({ directory: await temporaryFolder(), clock: systemClock, random: systemRandom })
+  const upstreamIn = async (folder?: string): Promise<DiskUpstream> =>
+    createDiskUpstream({ directory: folder ?? (await temporaryFolder()), clock: systemClock, random: systemRandom })
 
-  async function start(upstream: DiskUpstream, follows = true): Promise<CatalogueProcess> {
+  async function start(
+    upstream: DiskUpstream,
+    { follows = true, folder }: { readonly follows?: boolean; readonly folder?: string } = {},
+  ): Promise<CatalogueProcess> {
     if (server === undefined) throw new Error('no server yet')
     const logs: LogLine[] = []
     const at =
@@ -54,7 +60,7 @@ describeOnStores('published catalogues', (store) => {
       (message: string, fields: LogLine['fields'] = {}): void =>
         void logs.push({ level, message, fields })
     const log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
-    const directory = await temporaryFolder()
+    const directory = folder ?? (await temporaryFolder())
     const { store: openStore, cache } = server.running.engine
     const catalogues = new Catalogues({ store: openStore, cache, upstream, directory, clock: systemClock, random: systemRandom, log })
     const end = follows ? catalogues.serve() : undefined
@@ -107,8 +113,8 @@ describeOnStores('published catalogues', (store) => {
 
   test('until the first catalogue is here, the answer is code 14 and not an empty list', async () => {
     const upstream = await upstreamIn()
-    await importIds(await start(upstream, false), ['A-1'])
-    const late = await start(upstream, false)
+    await importIds(await start(upstream, { follows: false }), ['A-1'])
+    const late = await start(upstream, { follows: false })
     expect(() => late.catalogues.source('advisories')).toThrow(expect.objectContaining({ code: 14, reason: 'CATALOGUE_LOADING' }) as Error)
   })
 
@@ -207,5 +213,80 @@ describeOnStores('published catalogues', (store) => {
     const collector = new Collector(server.running.engine.services, upstream, { graceMs: -1_000 })
     expect(await collector.collectOrphans(upstream, signal)).toEqual({ manifests: 0, blobs: 0 })
     expect(await stored()).toEqual(kept)
+  })
+
+  // Full disks do not depend on the store.
+  if (store !== 'sqlite') return
+
+  /** Many advisories: they need 3 MB. */
+  const manyIds = Array.from({ length: 1_000 }, (_, at) => `MANY-${at}`)
+
+  test.each([
+    ['in a process of its own', importInProcess],
+    ['in the process of the command', importInto],
+  ] as const)('a disk that is full ends an import %s: the old catalogue stays, nothing is left, and the next import works', async (_, runner) => {
+    const disk = await smallFileSystem(8 * 1024 * 1024)
+    const one = await start(await upstreamIn(), { folder: disk.directory })
+    await importIds(one, ['A-1'], { runner })
+    await untilServed(one, 1)
+    const files = async (): Promise<string[]> => (await readdir(disk.directory)).filter((name) => name !== 'ballast').sort()
+    const before = await files()
+    await disk.fill(7.25 * 1024 * 1024)
+    await expect(importIds(one, manyIds, { runner })).rejects.toThrow('the disk of the data folder is full')
+    expect(await files()).toEqual(before)
+    expect(await countOf(one.catalogues.source('advisories'))).toBe(1)
+    await disk.makeRoom()
+    await importIds(one, manyIds, { runner })
+    await untilServed(one, 1 + manyIds.length)
+  })
+
+  test('a disk without room for a copy of the current catalogue ends an import before it begins', async () => {
+    const disk = await smallFileSystem(8 * 1024 * 1024)
+    const one = await start(await upstreamIn(), { folder: disk.directory })
+    await importIds(one, ['A-1'])
+    await untilServed(one, 1)
+    await disk.fill()
+    await expect(importIds(one, ['A-2'])).rejects.toThrow(/needs \d+ bytes of free space in/)
+    await disk.makeRoom()
+    await importIds(one, ['A-2'])
+    await untilServed(one, 2)
+  })
+
+  test('a process with a full disk serves the old catalogue, keeps no part of the new one, and serves it once there is room', async () => {
+    const upstream = await upstreamIn()
+    const disk = await smallFileSystem(16 * 1024 * 1024)
+    const [one, victim] = [await start(upstream), await start(upstream, { folder: disk.directory })]
+    await importIds(one, ['A-1'])
+    await untilServed(victim, 1)
+    const before = await readdir(disk.directory)
+    await disk.fill()
+    await importIds(one, manyIds)
+    await untilServed(one, 1 + manyIds.length)
+    const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('no space left'))
+    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 60_000, interval: 5 })
+    expect(await countOf(victim.catalogues.source('advisories'))).toBe(1)
+    await disk.makeRoom()
+    await untilServed(victim, 1 + manyIds.length)
+    expect(await readdir(disk.directory)).toHaveLength(before.length * 2)
+  })
+
+  test('an upstream without room ends an import, which leaves nothing there, and the next one works', async () => {
+    const disk = await smallFileSystem(16 * 1024 * 1024)
+    const upstream = await upstreamIn(disk.directory)
+    const one = await start(upstream)
+    await importIds(one, ['A-1'])
+    await untilServed(one, 1)
+    const stored = async (): Promise<string[]> => {
+      const found = await readdir(disk.directory, { recursive: true, withFileTypes: true })
+      return found.flatMap((entry) => (entry.isFile() && entry.name !== 'ballast' ? [entry.name] : [])).sort()
+    }
+    const before = await stored()
+    await disk.fill()
+    await expect(importIds(one, manyIds)).rejects.toThrow('the disk of the embedded upstream is full')
+    expect(await stored()).toEqual(before)
+    expect(await countOf(one.catalogues.source('advisories'))).toBe(1)
+    await disk.makeRoom()
+    await importIds(one, manyIds)
+    await untilServed(one, 1 + manyIds.length)
   })
 })

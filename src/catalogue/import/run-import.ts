@@ -206,6 +206,11 @@ class Import {
   }
 }
 
+function isDiskFull(error: unknown): boolean {
+  // SQLITE_FULL
+  return error instanceof Error && 'errcode' in error && error.errcode === 13
+}
+
 /**
  * Imports files into the catalogue files that `open` makes: one for each kind that the documents are about. Afterwards they are catalogues. If this rejects, delete
  * the files. Rejects with the signal's reason, an error of the file system or of SQLite, or an error for people about the options or the sources.
@@ -216,6 +221,6 @@ export const importInto: ImportRunner = async (open, options, signal) => {
     return await one.run(signal)
   } catch (error) {
     one.abandon()
-    throw error
+    throw isDiskFull(error) ? new Error('the disk of the data folder is full: make room, and import again', { cause: error }) : error
   }
 }

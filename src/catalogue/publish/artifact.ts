@@ -12,6 +12,8 @@ const manifestType = 'application/vnd.oci.image.manifest.v1+json'
 const artifactType = 'application/vnd.taproot.catalogue.v1'
 const emptyType = 'application/vnd.oci.empty.v1+json'
 const emptyConfig = Buffer.from('{}')
+/** Maximum time in milliseconds to cancel an upload that failed. */
+const cancelTimeoutMs = 5_000
 
 /** Returns the digest of a file, read in pieces. */
 async function digestOfFile(path: string, signal: AbortSignal): Promise<Digest> {
@@ -23,7 +25,13 @@ async function digestOfFile(path: string, signal: AbortSignal): Promise<Digest> 
 async function putBlob(upstream: Upstream, blob: { digest: Digest; body: Readable; length: number }, signal: AbortSignal): Promise<void> {
   const { digest, body, length } = blob
   const { state } = await upstream.startUpload(platformRepository, signal)
-  await upstream.finishUpload(platformRepository, { state, digest, chunk: { body, length } }, signal)
+  try {
+    await upstream.finishUpload(platformRepository, { state, digest, chunk: { body, length } }, signal)
+  } catch (error) {
+    // Else the upload stays until the upstream collects it.
+    await upstream.cancelUpload(platformRepository, state, AbortSignal.timeout(cancelTimeoutMs)).catch(() => undefined)
+    throw error
+  }
 }
 
 /** Stores a catalogue file in the upstream as an OCI artifact. No process opens it before a record names it. Rejects with UpstreamError. */

@@ -21,7 +21,8 @@ export function codeOf(error: unknown): string | undefined {
 export function diskError(error: unknown): UpstreamError {
   if (error instanceof UpstreamError) return error
   const code = codeOf(error)
-  return new UpstreamError(kinds[code ?? ''] ?? 'unavailable', `the disk of the embedded upstream failed: ${code ?? 'unknown error'}`, error)
+  const kind = kinds[code ?? ''] ?? 'unavailable'
+  return new UpstreamError(kind, `the disk of the embedded upstream ${kind === 'exhausted' ? 'is full' : 'failed'}: ${code ?? 'unknown error'}`, error)
 }
 
 /** Resolves with the result of `work`, or with undefined if the file does not exist. */
