@@ -2,8 +2,8 @@ import type { DatabaseSync } from 'node:sqlite'
 import { NumberSet, numbersIn } from '../files/number-set.ts'
 import { noOrdinal, writeLists, type ListedRow } from '../files/row-lists.ts'
 
-/** Maximum number of advisories of terms that are collected together: 64 MiB. */
-const collectedTogether = 16 * 1024 * 1024
+/** Maximum number of terms, and of their advisories, that are collected together: 32 MiB. */
+const collectedTogether = 4 * 1024 * 1024
 
 /** Writes the set of advisories of each place. */
 function writePlaces(database: DatabaseSync, ordinals: Uint32Array, limit: number): void {
@@ -32,16 +32,15 @@ function writeTerms(database: DatabaseSync, ordinals: Uint32Array, limit: number
   eachTerms(database, (_, terms) => terms.forEach((term) => (counts[term] = (counts[term] ?? 0) + 1)))
   const write = database.prepare('INSERT INTO term_set (term, listed, ordinals) VALUES (?, ?, ?)')
   for (let first = 1; first < counts.length;) {
-    // The terms from `first` to before `end` are collected in one array, one after the other.
-    const starts: number[] = []
     let [end, total] = [first, 0]
-    while (end < counts.length && (end === first || total + (counts[end] ?? 0) <= collectedTogether)) {
-      starts.push(total)
+    while (end < counts.length && (end === first || (end - first < collectedTogether && total + (counts[end] ?? 0) <= collectedTogether))) {
       total += counts[end] ?? 0
       end += 1
     }
+    // The advisories of the terms from `first` to before `end`, one term after the other, and where the next one of each term goes.
     const all = new Uint32Array(total)
-    const next = Uint32Array.from(starts)
+    const next = new Uint32Array(end - first)
+    for (let at = 1; at < next.length; at += 1) next[at] = (next[at - 1] ?? 0) + (counts[first + at - 1] ?? 0)
     eachTerms(database, (id, terms) => {
       for (const term of terms) {
         if (term < first || term >= end) continue
@@ -50,9 +49,11 @@ function writeTerms(database: DatabaseSync, ordinals: Uint32Array, limit: number
         next[term - first] = at + 1
       }
     })
-    for (const [at, start] of starts.entries()) {
-      if (next[at] === start) continue
-      const set = NumberSet.of(all.slice(start, next[at]).sort(), limit)
+    // Each term now ends where the one after it begins.
+    for (const [at, to] of next.entries()) {
+      const from = next[at - 1] ?? 0
+      if (from === to) continue
+      const set = NumberSet.of(all.slice(from, to).sort(), limit)
       write.run(first + at, set.size, set.bytes())
     }
     first = end

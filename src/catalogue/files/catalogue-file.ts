@@ -18,7 +18,7 @@ export function openForWriting(path: string, { tables, isNew }: { readonly table
   // Node refuses a file without a journal otherwise, and writes each page twice.
   const database = new DatabaseSync(path, { defensive: false })
   // No process reads the file before it is finished, and an unfinished one is thrown away.
-  database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA temp_store = FILE')
+  database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768; PRAGMA temp_store = FILE')
   if (!isNew) return database
   database.exec(`CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID; ${tables.sql}`)
   setMeta(database, 'format', String(tables.version))

@@ -68,8 +68,33 @@ export function readLists(database: DatabaseSync): RowLists {
   }
 }
 
+/** Numbers of this many values are sorted at a time. */
+const radix = 4096
+
+/** Returns the ordinals in the order of their values, which are whole, then of ordinals. It needs memory for two arrays of ordinals only. */
 function sortedBy(values: Float64Array | Uint32Array): Uint32Array {
-  return Uint32Array.from(values.keys()).sort((one, other) => (values[one] ?? 0) - (values[other] ?? 0) || one - other)
+  let [sorted, next] = [new Uint32Array(values.length), new Uint32Array(values.length)]
+  let [least, most] = [Infinity, -Infinity]
+  for (let ordinal = 0; ordinal < values.length; ordinal += 1) {
+    sorted[ordinal] = ordinal
+    least = Math.min(least, values[ordinal] ?? 0)
+    most = Math.max(most, values[ordinal] ?? 0)
+  }
+  // From the last digit to the first one, and each time equal digits keep their order.
+  for (let unit = 1; unit <= most - least; unit *= radix) {
+    const digitOf = (ordinal: number): number => Math.floor(((values[ordinal] ?? 0) - least) / unit) % radix
+    const places = new Uint32Array(radix + 1)
+    for (const ordinal of sorted) places[digitOf(ordinal) + 1] = (places[digitOf(ordinal) + 1] ?? 0) + 1
+    for (let digit = 1; digit <= radix; digit += 1) places[digit] = (places[digit] ?? 0) + (places[digit - 1] ?? 0)
+    for (const ordinal of sorted) {
+      const digit = digitOf(ordinal)
+      const place = places[digit] ?? 0
+      next[place] = ordinal
+      places[digit] = place + 1
+    }
+    ;[sorted, next] = [next, sorted]
+  }
+  return sorted
 }
 
 /** Collects the texts of rows, and stores them in pieces. */

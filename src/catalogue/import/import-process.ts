@@ -21,6 +21,8 @@ export type FromImportProcess =
 
 /** The memory that JavaScript may use in the process, in MiB. */
 const heapMegabytes = 512
+/** The size of half the memory for new objects, in MiB. The default of 16 makes nothing faster here. */
+const halfSpaceMegabytes = 4
 /** The process gives way to all others. */
 const lowPriority = 10
 
@@ -28,7 +30,7 @@ function start(): ChildProcess {
   // No variable reaches the process: it reads what strangers wrote.
   const child = fork(new URL('import-process-main.ts', import.meta.url), [], {
     env: {},
-    execArgv: ['--disable-warning=ExperimentalWarning', `--max-old-space-size=${heapMegabytes}`],
+    execArgv: ['--disable-warning=ExperimentalWarning', `--max-old-space-size=${heapMegabytes}`, `--max-semi-space-size=${halfSpaceMegabytes}`],
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   })
