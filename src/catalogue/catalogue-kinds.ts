@@ -37,8 +37,8 @@ interface KindOfCatalogue<Kind extends CatalogueKind> {
   nameOf(row: CatalogueRows[Kind]): string
   /** Throws an error of SQLite if the file cannot be written. */
   write(target: WriteTarget): CatalogueWriter<CatalogueRows[Kind]>
-  /** Opens a file for reading. Rejects with CatalogueError if it is no catalogue of this version. */
-  open(path: string): Promise<OpenSource<Kind>>
+  /** Opens a file for reading, in place of `before`. Rejects with CatalogueError if it is no catalogue of this version. */
+  open(path: string, before: OpenSource<Kind> | undefined): Promise<OpenSource<Kind>>
 }
 
 /** All kinds of catalogues. */

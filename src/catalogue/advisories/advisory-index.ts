@@ -25,6 +25,16 @@ function eachTerms(database: DatabaseSync, found: (id: number, terms: Uint32Arra
   for (const { id, terms } of rows.iterate()) found(Number(id), numbersIn(terms as Uint8Array)) // a BLOB column
 }
 
+/** Returns the end of the terms from `first` that are collected together, and the number of their advisories. */
+function collectedFrom(first: number, counts: Uint32Array): { readonly end: number; readonly total: number } {
+  let [end, total] = [first + 1, counts[first] ?? 0]
+  while (end < counts.length && end - first < collectedTogether && total + (counts[end] ?? 0) <= collectedTogether) {
+    total += counts[end] ?? 0
+    end += 1
+  }
+  return { end, total }
+}
+
 /** Writes the set of advisories of each term, and deletes terms without advisories. */
 function writeTerms(database: DatabaseSync, ordinals: Uint32Array, limit: number): void {
   const { last = 0 } = database.prepare('SELECT max(id) AS last FROM term').get() ?? {}
@@ -32,11 +42,7 @@ function writeTerms(database: DatabaseSync, ordinals: Uint32Array, limit: number
   eachTerms(database, (_, terms) => terms.forEach((term) => (counts[term] = (counts[term] ?? 0) + 1)))
   const write = database.prepare('INSERT INTO term_set (term, listed, ordinals) VALUES (?, ?, ?)')
   for (let first = 1; first < counts.length;) {
-    let [end, total] = [first, 0]
-    while (end < counts.length && (end === first || (end - first < collectedTogether && total + (counts[end] ?? 0) <= collectedTogether))) {
-      total += counts[end] ?? 0
-      end += 1
-    }
+    const { end, total } = collectedFrom(first, counts)
     // The advisories of the terms from `first` to before `end`, one term after the other, and where the next one of each term goes.
     const all = new Uint32Array(total)
     const next = new Uint32Array(end - first)

@@ -11,22 +11,25 @@ import type {
   OsvPage,
   OsvPageQuery,
 } from '../../cache/lists/advisory-source.ts'
-import { openThread } from '../files/open-thread.ts'
+import { openThread, RecentQueries } from '../files/open-thread.ts'
 import type { AdvisoryTask } from './advisory-worker.ts'
 
 /** A catalogue of advisories that a thread of its own reads. */
 export class AdvisoryThread implements AdvisorySource {
   readonly #thread: TaskThread<AdvisoryTask>
   readonly #groups: readonly Uid[]
+  readonly #recent = new RecentQueries<AdvisoryTask>()
 
   private constructor(thread: TaskThread<AdvisoryTask>, groups: readonly Uid[]) {
     this.#thread = thread
     this.#groups = groups
   }
 
-  /** Opens the file. Rejects if it is no catalogue of this version. */
-  static async open(path: string): Promise<AdvisoryThread> {
-    const { thread, answer } = await openThread<AdvisoryTask>(new URL('advisory-worker.ts', import.meta.url), { path, first: { kind: 'groups' } })
+  /** Opens the file. It first answers what `before` was asked last. Rejects if it is no catalogue of this version. */
+  static async open(path: string, before?: AdvisorySource): Promise<AdvisoryThread> {
+    const recent = before instanceof AdvisoryThread ? before.#recent : undefined
+    const start = { path, first: { kind: 'groups' }, recent } as const
+    const { thread, answer } = await openThread<AdvisoryTask>(new URL('advisory-worker.ts', import.meta.url), start)
     return new AdvisoryThread(thread, answer as readonly Uid[]) // the answer to this task
   }
 
@@ -39,7 +42,9 @@ export class AdvisoryThread implements AdvisorySource {
   }
 
   page({ order, ...query }: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
-    return this.#thread.ask({ kind: 'page', query: { ...query, terms: order.terms } }, turn) as Promise<AdvisoryPage> // the answer to this task
+    const sent = { ...query, terms: order.terms }
+    this.#recent.note({ kind: 'page', query: { ...sent, after: undefined } })
+    return this.#thread.ask({ kind: 'page', query: sent }, turn) as Promise<AdvisoryPage> // the answer to this task
   }
 
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined> {

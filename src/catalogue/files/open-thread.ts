@@ -1,4 +1,5 @@
 import { workerData } from 'node:worker_threads'
+import { RecentMap } from '../../base/recent-map.ts'
 import { answerTasks, TaskThread } from '../../base/task-thread.ts'
 
 /** A thread that has a catalogue file open, and its first answer. */
@@ -7,14 +8,49 @@ export interface OpenThread<Task> {
   readonly answer: unknown
 }
 
+/** Number of queries to remember, and the maximum length of one, in characters of JSON. */
+const rememberedQueries = 100
+const longestQuery = 10_000
+/** Maximum time in milliseconds to ask them again. */
+const repeatingMs = 5_000
+
+/**
+ * The last different queries of a catalogue. The next catalogue answers them before it is served, and remembers what it found: the first answer for a filter
+ * takes long.
+ */
+export class RecentQueries<Task> {
+  readonly #tasks = new RecentMap<string, Task>(rememberedQueries)
+
+  note(task: Task): void {
+    const key = JSON.stringify(task)
+    if (key.length <= longestQuery) this.#tasks.set(key, task)
+  }
+
+  /** Asks all of them, the last one first, until time is up. Failures are ignored: they are of single queries. */
+  async askAgain(thread: TaskThread<Task>): Promise<void> {
+    const deadline = performance.now() + repeatingMs
+    for (const task of [...this.#tasks.values()]) if (performance.now() < deadline) await thread.ask(task).catch(() => undefined)
+  }
+}
+
+/** What a thread opens, and its first tasks. */
+export interface ThreadStart<Task> {
+  readonly path: string
+  readonly first: Task
+  /** The queries of the catalogue that is served until now. */
+  readonly recent?: RecentQueries<Task> | undefined
+}
+
 /**
  * Starts the thread of a catalogue file: queries take up to a second, and would block the event loop. `module` calls `answerFrom`. Rejects with the error of the
  * first task, which opens the file at `path`; then no thread is left.
  */
-export async function openThread<Task>(module: URL, { path, first }: { readonly path: string; readonly first: Task }): Promise<OpenThread<Task>> {
+export async function openThread<Task>(module: URL, { path, first, recent }: ThreadStart<Task>): Promise<OpenThread<Task>> {
   const thread = new TaskThread<Task>(module, { path })
   try {
-    return { thread, answer: await thread.ask(first) }
+    const answer = await thread.ask(first)
+    await recent?.askAgain(thread)
+    return { thread, answer }
   } catch (error) {
     await thread.close()
     throw error

@@ -239,7 +239,7 @@ export class Catalogues implements CatalogueControl {
         if (catalogue === undefined || catalogue.manifest === this.#served[kind]?.catalogue.manifest) continue
         const path = this.#fileOf(kind, catalogue)
         await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.temporary() }, signal)
-        opened[kind] = { catalogue, source: await catalogueKinds[kind].open(path) }
+        opened[kind] = await this.#open(kind, { catalogue, path })
       }
     } catch (error) {
       await closeAll(opened)
@@ -251,6 +251,13 @@ export class Catalogues implements CatalogueControl {
     for (const [kind, { catalogue }] of Object.entries(opened))
       this.#options.log.info('the catalogue is served', { kind, digest: catalogue.manifest, bytes: catalogue.size })
     if (Object.keys(opened).length > 0) await this.#removeOldFiles()
+  }
+
+  async #open<Kind extends CatalogueKind>(
+    kind: Kind,
+    { catalogue, path }: { readonly catalogue: PublishedCatalogue; readonly path: string },
+  ): Promise<ServedCatalogue<Kind>> {
+    return { catalogue, source: await catalogueKinds[kind].open(path, this.#served[kind]?.source) }
   }
 
   /** Copies a catalogue to `path`. Returns true if there is none. */
