@@ -17,6 +17,8 @@ const pageSize = 50
 const small = 10_000
 /** Each page is read so often, and its shortest time counts. */
 const readings = 10
+/** So many readers of the same file give a first answer, and the shortest time counts. */
+const readers = 3
 
 const anyOf = (...values: FacetValues[]): Partial<AdvisoryFilter> => ({ anyOf: values })
 const filters: Readonly<Record<string, Partial<AdvisoryFilter>>> = {
@@ -73,15 +75,17 @@ function shortestTimeOf(work: () => unknown): number {
   return Math.min(...Array.from({ length: readings }, () => timeOf(work)))
 }
 
-function pageTimes(reader: AdvisoryReader, filter: Partial<AdvisoryFilter>, order: readonly OrderTerm[]): PageTimes {
+function pageTimes(fresh: readonly [AdvisoryReader, ...AdvisoryReader[]], filter: Partial<AdvisoryFilter>, order: readonly OrderTerm[]): PageTimes {
   const whole = { groups: [group], uids: undefined, anyOf: [], noneOf: [], text: '', ...filter }
   const query: AdvisoryQuery = { filter: whole, order: orderOf(order), after: undefined, skip: 0, limit: pageSize }
-  const first = timeOf(() => reader.page(query))
+  const firstTimeOf = (asked: AdvisoryQuery): number => Math.min(...fresh.map((one) => timeOf(() => one.page(asked))))
+  const [reader] = fresh
+  const first = firstTimeOf(query)
   const { advisories, total } = reader.page(query)
   if (total < 2 * pageSize) throw new Error('a filter has fewer results than two pages')
   const next = shortestTimeOf(() => reader.page({ ...query, after: advisories.at(-1) }))
   const far = { ...query, skip: Math.floor(total / 2) }
-  const firstSkip = timeOf(() => reader.page(far))
+  const firstSkip = firstTimeOf(far)
   return { first: Math.max(first, firstSkip), next, skip: shortestTimeOf(() => reader.page(far)) }
 }
 
@@ -91,11 +95,12 @@ function timesOf(environment: Environment, count: number): Promise<ReadonlyMap<s
     environment.progress(`building a catalogue of ${count} advisories`)
     const path = join(await environment.directory(), `advisories-${count}.sqlite`)
     build(path, count)
-    const reader = new AdvisoryReader(path)
+    const open = (): AdvisoryReader => new AdvisoryReader(path)
+    const fresh = [open(), ...Array.from({ length: readers - 1 }, open)] as const
     const times = Object.entries(filters).flatMap(([name, filter]) =>
-      orders.map((order) => [`${name} by ${order[0]?.field ?? ''}`, pageTimes(reader, filter, order)] as const),
+      orders.map((order) => [`${name} by ${order[0]?.field ?? ''}`, pageTimes(fresh, filter, order)] as const),
     )
-    reader.close()
+    for (const one of fresh) one.close()
     return new Map(times)
   })
 }

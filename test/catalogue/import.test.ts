@@ -1,11 +1,13 @@
 import { existsSync } from 'node:fs'
-import { mkdir, open, stat, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { fromBinary, type JsonObject } from '@bufbuild/protobuf'
 import { uidOrder } from '../../src/cache/lists/order.ts'
 import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
+import { importInProcess } from '../../src/catalogue/import/import-process.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { tarOf, zipOf, type ArchivedFile } from './archives.ts'
@@ -25,6 +27,20 @@ affected:
     - introduced: 0
     - fixed: 1.0
 `
+
+/** Resolves with the most memory that a process of this one has, besides that of the program itself, in MB. */
+async function memoryOfChildren(): Promise<number> {
+  let most = 0
+  for (const thread of await readdir('/proc/self/task')) {
+    const children = await readFile(`/proc/self/task/${thread}/children`, 'utf8').catch(() => '')
+    for (const child of children.split(' ').filter((text) => text !== '')) {
+      // A process may have ended.
+      const status = await readFile(`/proc/${child}/status`, 'utf8').catch(() => '')
+      most = Math.max(most, Number(/^RssAnon:\s+(\d+)/m.exec(status)?.[1] ?? 0) / 1024)
+    }
+  }
+  return most
+}
 
 /** The ids in a catalogue, in order of uid, sorted. */
 function idsIn(target: string): string[] {
@@ -185,6 +201,32 @@ describe('what is refused, and what is imported all the same', () => {
     expect(refusals.map(({ line, reason }) => `${String(line)}: ${reason}`)).toEqual(['2: the document is larger than 16 MiB'])
     expect(idsIn(target)).toEqual(['J-1', 'J-2'])
     expect(process.memoryUsage().rss - before).toBeLessThan(200 * 1024 * 1024)
+  })
+
+  test('four times as many documents need no more memory', { timeout: 120_000 }, async () => {
+    // 40 MB and 160 MB. What is stored of the former fills the caches already.
+    const peakOf = async (count: number): Promise<number> => {
+      const path = await fileOf('many.jsonl', '')
+      const handle = await open(path, 'a')
+      for (let at = 0; at < count; at++) await handle.write(`${json(`J-${at}`, { details: 'x'.repeat(16_000), more: 'y'.repeat(24_000) })}\n`)
+      await handle.close()
+      const folder = await temporaryFolder()
+      const options = { paths: [path], group: testGroup, replace: false, nowMs: 0, onRefusal: () => undefined, onProgress: () => undefined }
+      const importing = importInProcess(async (kind) => ({ path: join(folder, kind), isNew: true }), options, AbortSignal.timeout(100_000))
+      let isOver = false
+      const watching = (async () => {
+        let peak = 0
+        for (; !isOver; await delay(5)) peak = Math.max(peak, await memoryOfChildren())
+        return peak
+      })()
+      const { documents, refused } = await importing.finally(() => (isOver = true))
+      expect([documents, refused]).toEqual([count, 0])
+      return watching
+    }
+    const [some, many] = [await peakOf(1_000), await peakOf(4_000)]
+    expect(some).toBeGreaterThan(30)
+    expect(many).toBeLessThan(300)
+    expect(many - some).toBeLessThan(70)
   })
 
   test.each([

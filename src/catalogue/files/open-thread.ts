@@ -18,7 +18,7 @@ const repeatingMs = 5_000
  * The last different queries of a catalogue. The next catalogue answers them before it is served, and remembers what it found: the first answer for a filter
  * takes long.
  */
-export class RecentQueries<Task> {
+export class RecentQueries<Task extends NonNullable<unknown>> {
   readonly #tasks = new RecentMap<string, Task>(rememberedQueries)
 
   note(task: Task): void {
@@ -34,7 +34,7 @@ export class RecentQueries<Task> {
 }
 
 /** What a thread opens, and its first tasks. */
-export interface ThreadStart<Task> {
+export interface ThreadStart<Task extends NonNullable<unknown>> {
   readonly path: string
   readonly first: Task
   /** The queries of the catalogue that is served until now. */
@@ -45,7 +45,7 @@ export interface ThreadStart<Task> {
  * Starts the thread of a catalogue file: queries take up to a second, and would block the event loop. `module` calls `answerFrom`. Rejects with the error of the
  * first task, which opens the file at `path`; then no thread is left.
  */
-export async function openThread<Task>(module: URL, { path, first, recent }: ThreadStart<Task>): Promise<OpenThread<Task>> {
+export async function openThread<Task extends NonNullable<unknown>>(module: URL, { path, first, recent }: ThreadStart<Task>): Promise<OpenThread<Task>> {
   const thread = new TaskThread<Task>(module, { path })
   try {
     const answer = await thread.ask(first)
