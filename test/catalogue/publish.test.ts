@@ -191,6 +191,19 @@ describeOnStores('published catalogues', (store) => {
     expect((await one.catalogues.kept(signal)).filter(({ kind }) => kind === 'advisories')).toHaveLength(2)
   })
 
+  test('an import over a catalogue that the upstream lost starts without its rows, and says so', async () => {
+    const upstream = await upstreamIn()
+    await importIds(await start(upstream, false), ['A-1'])
+    for await (const { repo, kind, digest } of upstream.stored())
+      if (repo === platformRepository && kind === 'blob') await upstream.deleteBlob(repo, digest, signal)
+    const restored = await start(upstream)
+    const lines = (level: string): LogLine[] => restored.logs.filter((line) => line.level === level)
+    await vi.waitFor(() => expect(String(lines('error')[0]?.fields['error'])).toContain('import again'), { timeout: 60_000, interval: 5 })
+    await importIds(restored, ['A-2', 'A-3'])
+    await untilServed(restored, 2)
+    expect(lines('warn').map(({ message }) => message)).toContainEqual(expect.stringContaining('lost the current catalogue'))
+  })
+
   test('three catalogues are kept, and the collector of unused bytes leaves them alone', async () => {
     const upstream = await upstreamIn()
     const one = await start(upstream)

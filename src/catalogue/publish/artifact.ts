@@ -80,17 +80,18 @@ export interface WantedFile {
 }
 
 /**
- * Makes `path` the catalogue's file, from the upstream if it is not there. Other processes may do the same. Rejects with UpstreamError, an error of the file
- * system, or CatalogueError if the bytes are not those that were published.
+ * Makes `path` the catalogue's file, from the upstream if it is not there. Other processes may do the same. Resolves with false if the upstream does not have
+ * it. Rejects with UpstreamError, an error of the file system, or CatalogueError if the bytes are not those that were published.
  */
-export async function fetchCatalogue(upstream: Upstream, { catalogue, path, temporary }: WantedFile, signal: AbortSignal): Promise<void> {
-  if (await isWhole(path, catalogue, signal)) return
+export async function fetchCatalogue(upstream: Upstream, { catalogue, path, temporary }: WantedFile, signal: AbortSignal): Promise<boolean> {
+  if (await isWhole(path, catalogue, signal)) return true
   const stream = await upstream.readBlob(platformRepository, { digest: catalogue.blob }, signal)
-  if (stream === undefined) throw new CatalogueError(`the upstream does not have the catalogue ${catalogue.manifest}`)
+  if (stream === undefined) return false
   try {
     await pipeline(stream.body, createWriteStream(temporary, { mode: 0o600 }), { signal })
     if (!(await isWhole(temporary, catalogue, signal))) throw new CatalogueError(`the upstream changed the bytes of the catalogue ${catalogue.manifest}`)
     await rename(temporary, path)
+    return true
   } finally {
     await rm(temporary, { force: true })
   }

@@ -13,7 +13,7 @@ import { notFound } from '../../engine/errors.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
 import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
-import { formatOf } from '../files/catalogue-file.ts'
+import { CatalogueError, formatOf } from '../files/catalogue-file.ts'
 import { importInto, type ImportCounts, type ImportOptions, type ImportRunner, type OpenTarget } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
 import {
@@ -238,7 +238,8 @@ export class Catalogues implements CatalogueControl {
         const catalogue = this.#named(kind)
         if (catalogue === undefined || catalogue.manifest === this.#served[kind]?.catalogue.manifest) continue
         const path = this.#fileOf(kind, catalogue)
-        await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.temporary() }, signal)
+        if (!(await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.temporary() }, signal)))
+          throw new CatalogueError(`the upstream does not have the catalogue ${catalogue.manifest}: import again, or use an earlier one`)
         opened[kind] = await this.#open(kind, { catalogue, path })
       }
     } catch (error) {
@@ -272,7 +273,10 @@ export class Catalogues implements CatalogueControl {
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
     const source = this.#fileOf(target.kind, current)
-    await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal)
+    if (!(await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal))) {
+      log.warn('the upstream lost the current catalogue: the import starts without its rows', { kind: target.kind, digest: current.manifest })
+      return true
+    }
     const [found, wanted] = [formatOf(source), String(catalogueKinds[target.kind].tables.version)]
     if (found !== wanted) {
       const about = { kind: target.kind, digest: current.manifest, format: found ?? 'unknown', wanted }
