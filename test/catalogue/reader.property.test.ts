@@ -8,7 +8,7 @@ import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { orderOf, type OrderTerm } from '../../src/cache/lists/order.ts'
 import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { importInto } from '../../src/catalogue/import/run-import.ts'
-import { advisoryFacets, type AdvisoryFilter, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
+import { advisoryFacets, pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { hasPypaData, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
 import { isFullTier } from '../support/tier.ts'
@@ -143,6 +143,28 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
         }),
         { numRuns: isFullTier ? 2_000 : 150 },
       )
+    })
+
+    test('pages that end at a size are the start of the list, also of two sources together', async () => {
+      const { folder, all } = parts()
+      const reader = new AdvisoryReader(join(folder, 'catalogue.sqlite'), { few: 20, pageBytes: 1_500 })
+      const sourceOf = (own: readonly Uid[]): Pick<AdvisorySource, 'page'> => ({
+        page: (query) =>
+          Promise.resolve(reader.page({ ...query, filter: { ...query.filter, groups: query.filter.groups.filter((group) => own.includes(group)) } })),
+      })
+      const splits = [[groups], [groups.slice(0, 1), groups.slice(1)]].map((split) => split.map(sourceOf))
+      const turn = { key: '', signal: new AbortController().signal }
+      const property = fc.asyncProperty(filters(all), terms, fc.nat(30), fc.integer({ min: 1, max: 20 }), async (filter, order, skip, limit) => {
+        const query = { filter, order: orderOf(order), after: undefined, skip, limit }
+        const expected = naivePage(all, { ...query, limit: Infinity })
+        for (const sources of splits) {
+          const { advisories, hasMore, total } = await pageOfAll(sources, query, turn)
+          const uids = advisories.map(({ uid }) => uid)
+          expect({ uids, total }).toEqual({ uids: expected.uids.slice(0, uids.length), total: expected.total })
+          expect([uids.length > 0, uids.length <= limit, hasMore]).toEqual([expected.uids.length > 0, true, expected.uids.length > uids.length])
+        }
+      })
+      await fc.assert(property, { numRuns: isFullTier ? 1_000 : 100 }).finally(() => reader.close())
     })
 
     test('the advisories of any origin packages and ids are the same, and none beyond the bounds', () => {

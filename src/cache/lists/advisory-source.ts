@@ -57,9 +57,11 @@ export interface FoundAdvisory extends SortKey {
   readonly body: Uint8Array
 }
 
-/** A page, and the number of advisories on all pages. */
+/** A page, and the number of advisories on all pages. It ends early where it would be too large, but has an advisory if any is left. */
 export interface AdvisoryPage {
   readonly advisories: readonly FoundAdvisory[]
+  /** True if more advisories follow. */
+  readonly hasMore: boolean
   readonly total: number
 }
 
@@ -150,10 +152,20 @@ export interface AdvisorySource {
  * Returns one page of all sources together. No advisory may be in two sources. Each source is asked for all advisories up to the end of the page, so the cost
  * grows with `skip` if there are several.
  */
-export async function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
+export async function pageOfAll(sources: readonly Pick<AdvisorySource, 'page'>[], query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
   const [only] = sources
   if (only !== undefined && sources.length === 1) return only.page(query, turn)
-  const pages = await Promise.all(sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit }, turn)))
-  const advisories = pages.flatMap((page) => page.advisories).sort(query.order.compare)
-  return { advisories: advisories.slice(query.skip, query.skip + query.limit), total: pages.reduce((sum, { total }) => sum + total, 0) }
+  const { order, limit } = query
+  for (let { after, skip } = query; ;) {
+    const asked = { ...query, after, skip: 0, limit: skip + limit }
+    const pages = await Promise.all(sources.map((source) => source.page(asked, turn)))
+    // What comes after the end of a page may come after others of its source.
+    const ends = pages.flatMap(({ advisories, hasMore }) => (hasMore ? advisories.slice(-1) : []))
+    const known = pages.flatMap(({ advisories }) => advisories).filter((one) => ends.every((end) => order.compare(one, end) <= 0))
+    const advisories = known.sort(order.compare).slice(skip, skip + limit)
+    if (advisories.length > 0 || ends.length === 0)
+      return { advisories, hasMore: ends.length > 0 || known.length > skip + limit, total: pages.reduce((sum, { total }) => sum + total, 0) }
+    skip -= known.length
+    after = known.at(-1)
+  }
 }

@@ -9,6 +9,8 @@ import { foldCase } from './facts.ts'
 
 /** Number of advisories of one id that are read together. */
 const maxPerId = 5_000
+/** The bytes after which a page ends. Clients of gRPC accept 4 MiB. */
+const maxPageBytes = 3 * 1024 * 1024
 
 /** Which advisories to read by id, and how many. */
 interface IdQuery {
@@ -51,8 +53,11 @@ export class AdvisoryReader {
   readonly #id: StatementSync
   readonly #index: RowIndex
 
-  /** `few` is for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
-  constructor(path: string, { few }: { readonly few?: number } = {}) {
+  readonly #pageBytes: number
+
+  /** `few` and `pageBytes` are for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
+  constructor(path: string, { few, pageBytes = maxPageBytes }: { readonly few?: number; readonly pageBytes?: number } = {}) {
+    this.#pageBytes = pageBytes
     this.#database = openForReading(path, advisoryTables)
     this.#row = this.#database.prepare('SELECT place, segment, origin, facts, body FROM advisory WHERE id = ?')
     this.#key = this.#database.prepare('SELECT place, segment FROM advisory WHERE id = ?')
@@ -90,9 +95,18 @@ export class AdvisoryReader {
   /** Returns one page, in the order of the query. */
   page({ filter, order, after, skip, limit }: AdvisoryQuery): AdvisoryPage {
     const set = this.#matching(filter)
-    if (skip >= set.size) return { advisories: [], total: set.size }
-    const advisories = this.#index.page(set, { order, after, skip, limit }).map((ordinal) => this.#found(ordinal))
-    return { advisories, total: set.size }
+    if (skip >= set.size) return { advisories: [], hasMore: false, total: set.size }
+    // One extra row shows whether another page follows.
+    const ordinals = this.#index.page(set, { order, after, skip, limit: limit + 1 })
+    const advisories: FoundAdvisory[] = []
+    let bytes = 0
+    for (const ordinal of ordinals.slice(0, limit)) {
+      const found = this.#found(ordinal)
+      bytes += found.body.length
+      if (bytes > this.#pageBytes && advisories.length > 0) break
+      advisories.push(found)
+    }
+    return { advisories, hasMore: ordinals.length > advisories.length, total: set.size }
   }
 
   /**

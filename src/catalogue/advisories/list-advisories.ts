@@ -95,20 +95,17 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
   const { sources, groups } = await listedAdvisories(services, context, uidp)
   const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
-  const limit = pageLimit(request.pageSize)
-  // One extra advisory shows whether another page follows.
-  const query = { filter, order, after, skip: request.skip, limit: limit + 1 }
+  const query = { filter, order, after, skip: request.skip, limit: pageLimit(request.pageSize) }
   // A caller without rights costs the catalogue nothing.
-  const page = groups.length === 0 ? { advisories: [], total: 0 } : await pageOfAll(sources, query, turnOf(context))
-  const shown = page.advisories.slice(0, limit)
-  const last = shown.at(-1)
+  const page = groups.length === 0 ? { advisories: [], hasMore: false, total: 0 } : await pageOfAll(sources, query, turnOf(context))
+  const last = page.advisories.at(-1)
   const answer = create(ListAdvisoriesResponseSchema, {
     advisories: await withScores(
-      shown.map(({ body }) => fromBinary(AdvisorySchema, body)),
+      page.advisories.map(({ body }) => fromBinary(AdvisorySchema, body)),
       services,
       context,
     ),
-    nextPageToken: page.advisories.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
+    nextPageToken: page.hasMore && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
     totalCount: BigInt(page.total),
     skipped: request.skip,
   })
