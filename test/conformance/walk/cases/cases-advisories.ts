@@ -73,7 +73,7 @@ const badFilters: readonly BadInput[] = [
     request: (valid) => ({ ...valid, latestEventType: 99 }),
     fields: ['latest_event_type'],
   },
-  { what: 'an origin that is too long', breaks: ['origin:string.max_len'], request: (valid) => ({ ...valid, origin: long(256) }), fields: ['origin'] },
+  { what: 'an origin that is too long', breaks: ['origin:string.max_len'], request: (valid) => ({ ...valid, origin: long(513) }), fields: ['origin'] },
   { what: 'a query that is too long', breaks: ['query:string.max_len'], request: (valid) => ({ ...valid, query: long(256) }), fields: ['query'] },
 ]
 

@@ -6,9 +6,9 @@ import type { BadInput, MethodCase } from './method-case.ts'
 
 /** Over REST, the query of a list has 8 KiB: too many values come over gRPC alone. */
 const badIds: readonly BadInput[] = [
-  { what: 'an id that is too long', breaks: ['id:string.max_len'], request: (valid) => ({ ...valid, id: long(256) }), fields: ['id'] },
+  { what: 'an id that is too long', breaks: ['id:string.max_len'], request: (valid) => ({ ...valid, id: long(513) }), fields: ['id'] },
   { what: 'an empty item of ids', only: 'grpc', breaks: ['ids[]:string.min_len'], request: (valid) => ({ ...valid, ids: [''] }), fields: ['ids'] },
-  { what: 'an item of ids that is too long', breaks: ['ids[]:string.max_len'], request: (valid) => ({ ...valid, ids: [long(256)] }), fields: ['ids'] },
+  { what: 'an item of ids that is too long', breaks: ['ids[]:string.max_len'], request: (valid) => ({ ...valid, ids: [long(513)] }), fields: ['ids'] },
   {
     what: 'more than 10000 ids',
     breaks: ['ids:repeated.max_items'],
@@ -25,9 +25,9 @@ const badIds: readonly BadInput[] = [
 ]
 
 const badDocuments: readonly BadInput[] = [
-  { what: 'an id that is too long', breaks: ['id:string.max_len'], request: (valid) => ({ ...valid, id: long(256) }), fields: ['id'] },
+  { what: 'an id that is too long', breaks: ['id:string.max_len'], request: (valid) => ({ ...valid, id: long(513) }), fields: ['id'] },
   { what: 'an empty item of cves', only: 'grpc', breaks: ['cves[]:string.min_len'], request: (valid) => ({ ...valid, cves: [''] }), fields: ['cves'] },
-  { what: 'an item of cves that is too long', breaks: ['cves[]:string.max_len'], request: (valid) => ({ ...valid, cves: [long(256)] }), fields: ['cves'] },
+  { what: 'an item of cves that is too long', breaks: ['cves[]:string.max_len'], request: (valid) => ({ ...valid, cves: [long(513)] }), fields: ['cves'] },
   {
     what: 'more than 1000 cves',
     breaks: ['cves:repeated.max_items'],
