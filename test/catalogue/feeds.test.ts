@@ -6,10 +6,12 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createSafeFetch } from '../../src/auth/safe-fetch.ts'
 import { Feeds } from '../../src/catalogue/feeds/feeds.ts'
-import { nextRunMs } from '../../src/catalogue/feeds/feed-state.ts'
+import { nextRunMs, type FeedSettings } from '../../src/catalogue/feeds/feed-state.ts'
+import { groupNamed } from '../../src/catalogue/import/named-group.ts'
+import { uidOrder } from '../../src/cache/lists/order.ts'
 import { Catalogues } from '../../src/catalogue/index.ts'
 import { createDiskUpstream } from '../../src/registry/upstream/disk/disk-upstream.ts'
-import { systemClock, systemRandom } from '../../src/server/runtime.ts'
+import { systemRandom } from '../../src/server/runtime.ts'
 import { printFeeds, runFeed, switchCatalogue, printCatalogues, prune } from '../../src/cli/catalogue.ts'
 import { contextOf } from '../cli/client-world.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
@@ -17,7 +19,7 @@ import { osvDocument } from '../support/import-advisories.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { ok, startTestServer } from '../support/test-server.ts'
 import { silentLog, soon } from '../store/store-harness.ts'
-import { temporaryFolder } from './documents.ts'
+import { fileOf, temporaryFolder } from './documents.ts'
 
 const minuteMs = 60_000
 const within = { timeout: 60_000 }
@@ -190,25 +192,68 @@ describeOnStores('feeds', (store) => {
     expect(seen).toEqual([['"one"', undefined]])
   })
 
+  /** Feeds without a process around them, and what one process after another has of the catalogues. */
+  async function startBare(feed: Pick<FeedSettings, 'source'> & Partial<FeedSettings>, maxRunMs?: number) {
+    const server = await startTestServer({ store, keepsContent: false })
+    onTestFinished(() => server.stop())
+    ok(await server.rest.call('CreateGroup', { group: { name: 'acme' } }, { token: await server.operatorToken() }))
+    const { store: openStore, cache } = server.running.engine
+    const clock = new TestClock()
+    const own = { store: openStore, cache, clock, random: systemRandom, log: silentLog }
+    const upstream = await createDiskUpstream({ directory: await temporaryFolder(), clock, random: systemRandom })
+    const fetch = createSafeFetch()
+    onTestFinished(() => fetch.close())
+    const settings = [{ name: 'own', everyMinutes: 60, ...feed }]
+    const next = async () => {
+      const directory = await temporaryFolder()
+      const catalogues = new Catalogues({ ...own, upstream, directory })
+      return { directory, catalogues, feeds: new Feeds({ ...own, feeds: settings, catalogues, fetch, ...(maxRunMs === undefined ? {} : { maxRunMs }) }) }
+    }
+    return { upstream, clock, next, group: groupNamed(cache.tables, 'acme') }
+  }
+
   test('a run that takes too long ends, and says so', async () => {
     const source = await startSource((_, response) => {
       response.writeHead(200)
       const timer = setInterval(() => response.write(' '), 20)
       response.on('close', () => clearInterval(timer))
     })
-    const server = await startTestServer({ store, keepsContent: false })
-    onTestFinished(() => server.stop())
-    const { store: openStore, cache } = server.running.engine
-    const directory = await temporaryFolder()
-    const own = { store: openStore, cache, clock: systemClock, random: systemRandom, log: silentLog }
-    const upstream = await createDiskUpstream({ directory: await temporaryFolder(), clock: systemClock, random: systemRandom })
-    const fetch = createSafeFetch()
-    onTestFinished(() => fetch.close())
-    const catalogues = new Catalogues({ ...own, upstream, directory })
-    const feeds = new Feeds({ ...own, feeds: [{ name: 'own', source, everyMinutes: 60, allowPrivate: true }], catalogues, fetch, maxRunMs: 300 })
+    const { next } = await startBare({ source, allowPrivate: true }, 300)
+    const { feeds, directory } = await next()
     await feeds.runDue(undefined, soon())
     expect(await feeds.list(soon())).toMatchObject([{ state: 'failed', failures: 1, error: 'the run took longer than two hours' }])
     expect(await readdir(directory)).toEqual([])
+  })
+
+  test('content is read again if its rows are gone: the upstream lost the catalogue, and another import began a new one', async () => {
+    const folder = await temporaryFolder()
+    await writeFile(join(folder, 'all.jsonl'), lines('L-1'))
+    const { upstream, clock, next, group } = await startBare({ source: folder, group: 'acme' })
+    const first = await next()
+    const runOnce = async ({ feeds }: typeof first): Promise<void> => {
+      clock.advance(2 * 60 * minuteMs)
+      await feeds.runDue(undefined, soon())
+      expect(await feeds.list(soon())).toMatchObject([{ state: 'done', documents: 1 }])
+    }
+    await runOnce(first)
+    const [before] = await first.catalogues.kept(soon())
+    await runOnce(first)
+    expect((await first.catalogues.kept(soon()))[0]).toEqual(before)
+
+    for await (const { repo, kind, digest } of upstream.stored()) if (kind === 'blob') await upstream.deleteBlob(repo, digest, soon())
+    const { catalogues, feeds } = await next()
+    const options = { paths: [await fileOf('own.jsonl', lines('L-2'))], group, replace: false, dryRun: false }
+    await catalogues.import({ ...options, onRefusal: () => undefined, onProgress: () => undefined }, soon())
+    await runOnce({ ...first, feeds })
+    const end = catalogues.serve()
+    onTestFinished(end)
+    const all = { groups: [group], uids: undefined, anyOf: [], noneOf: [], text: '' }
+    await vi.waitFor(async () => {
+      const page = await catalogues
+        .source('advisories')
+        ?.page({ filter: all, order: uidOrder, after: undefined, skip: 0, limit: 10 }, { key: '', signal: soon() })
+      expect(page?.total).toBe(2)
+    }, within)
   })
 
   test('the command catalogue lists, goes back, prunes and runs feeds', async () => {

@@ -193,7 +193,7 @@ describeOnStores('published catalogues', (store) => {
 
   test('an import over a catalogue that the upstream lost starts without its rows, and says so', async () => {
     const upstream = await upstreamIn()
-    await importIds(await start(upstream, false), ['A-1'])
+    await importIds(await start(upstream, { follows: false }), ['A-1'])
     for await (const { repo, kind, digest } of upstream.stored())
       if (repo === platformRepository && kind === 'blob') await upstream.deleteBlob(repo, digest, signal)
     const restored = await start(upstream)

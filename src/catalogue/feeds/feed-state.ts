@@ -35,6 +35,8 @@ export interface FeedState {
   readonly version?: ContentVersion
   /** What that content was imported into, and how. If it changes, the content is read again. */
   readonly target?: string
+  /** For each kind of catalogue that it was imported into, when that began without rows, in milliseconds since 1970. If one began again, the content is read again. */
+  readonly begins?: Readonly<Record<string, number>>
 }
 
 /** The validators of a content: headers of an HTTP server, the digest of a manifest, or a digest of names, sizes and times of files. */

@@ -1,14 +1,15 @@
+import { isDeepStrictEqual } from 'node:util'
 import { errorMessage, errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import type { SafeFetch } from '../../auth/safe-fetch.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import type { FeedControl, FeedStatus } from '../../cache/lists/catalogue-sources.ts'
+import type { CatalogueKind, FeedControl, FeedStatus } from '../../cache/lists/catalogue-sources.ts'
 import type { Uid } from '../../base/uid.ts'
 import { errorDomainSuffix } from '../../base/schema/schema.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Store } from '../../store/store.ts'
-import { catalogueKinds } from '../catalogue-kinds.ts'
+import { catalogueKindNames, catalogueKinds } from '../catalogue-kinds.ts'
 import { importInProcess } from '../import/import-process.ts'
 import { groupNamed } from '../import/named-group.ts'
 import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
@@ -104,7 +105,9 @@ export class Feeds implements FeedControl {
     await cache.barrier(signal)
     const group = feed.group === undefined ? undefined : groupNamed(cache.tables, feed.group)
     const target = targetOf(feed, group)
-    const content = await this.#read(feed, state.target === target ? state.version : undefined, signal)
+    const begins = await catalogues.begins(kindsOf(state.begins), signal)
+    const isThere = state.target === target && isDeepStrictEqual(begins, state.begins ?? {})
+    const content = await this.#read(feed, isThere ? state.version : undefined, signal)
     try {
       const { error: _, ...kept } = state
       if (content.paths === undefined) return { ...(state.refused > 0 ? state : kept), failures: 0, succeededMs: clock.now() }
@@ -123,7 +126,15 @@ export class Feeds implements FeedControl {
         signal,
       )
       log.info('a feed was imported', { feed: feed.name, documents: counts.documents, refused: counts.refused })
-      return { ...kept, ...imported(counts, refusals), failures: 0, succeededMs: clock.now(), version: content.version, target }
+      return {
+        ...kept,
+        ...imported(counts, refusals),
+        failures: 0,
+        succeededMs: clock.now(),
+        version: content.version,
+        target,
+        begins: await catalogues.begins([...counts.rows.keys()], signal),
+      }
     } finally {
       await content.remove()
     }
@@ -182,6 +193,10 @@ export class Feeds implements FeedControl {
 function targetOf({ ecosystem, replace }: FeedSettings, group: Uid | undefined): string {
   const formats = Object.values(catalogueKinds).map(({ tables }) => tables.version)
   return JSON.stringify([group ?? null, ecosystem ?? null, replace === true, formats])
+}
+
+function kindsOf(begins: FeedState['begins'] = {}): readonly CatalogueKind[] {
+  return catalogueKindNames.filter((kind) => kind in begins)
 }
 
 function imported({ documents, refused }: ImportCounts, [first]: readonly ImportRefusal[]): Pick<FeedState, 'documents' | 'refused' | 'error'> {

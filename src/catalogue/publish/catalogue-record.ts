@@ -23,6 +23,8 @@ export interface PublishedCatalogue {
   readonly size: number
   /** The time of the import, in milliseconds since 1970. */
   readonly publishedMs: number
+  /** The time of the first import into this catalogue and those that it was copied from, in milliseconds since 1970. Older releases wrote none. */
+  readonly begunMs?: number | undefined
 }
 
 /** The catalogues of each kind: the current one first, then the earlier ones, newest first. A kind without imports is absent. */
@@ -58,6 +60,11 @@ export function storedCatalogues(tables: Pick<RecordTables, 'entry'>): StoredCat
 export interface NextCatalogues {
   readonly record: CatalogueRecord
   readonly dropped: readonly PublishedCatalogue[]
+}
+
+/** Returns when the current catalogue of a kind began without rows: 0 if that is unknown, or if there is none. */
+export function beginOf(record: CatalogueRecord, kind: CatalogueKind): number {
+  return record[kind]?.[0]?.begunMs ?? 0
 }
 
 /** Returns the record with new current catalogues. */

@@ -17,6 +17,7 @@ import { CatalogueError, formatOf } from '../files/catalogue-file.ts'
 import { importInto, type ImportCounts, type ImportOptions, type ImportRunner, type OpenTarget } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
 import {
+  beginOf,
   cataloguesKey,
   encodeCatalogues,
   keptIn,
@@ -116,17 +117,21 @@ export class Catalogues implements CatalogueControl {
     for (let attempt = 1; attempt <= maxRebases; attempt++) {
       const before = await this.#stored(signal)
       const paths = new Map<CatalogueKind, string>()
+      const begins = new Map<CatalogueKind, number>()
+      const nowMs = this.#options.clock.now()
       const open: OpenTarget = async (kind) => {
         const path = await this.temporary()
         paths.set(kind, path)
-        return { path, isNew: await this.#copyCurrent(before.record[kind]?.[0], { kind, path }, signal) }
+        const isNew = await this.#copyCurrent(before.record[kind]?.[0], { kind, path }, signal)
+        begins.set(kind, isNew ? nowMs : beginOf(before.record, kind))
+        return { path, isNew }
       }
       try {
-        const nowMs = this.#options.clock.now()
         const counts = await runner(open, { ...options, nowMs }, signal)
         const changed = [...counts.rows].filter(([, { added, changed, removed }]) => added + changed + removed > 0).map(([kind]) => kind)
         if (options.dryRun || changed.length === 0) return { ...counts, published: new Map() }
-        const published = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
+        const pushed = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
+        const published = new Map([...pushed].map(([kind, catalogue]) => [kind, { ...catalogue, begunMs: begins.get(kind) }]))
         if (await this.#record(before, withPublished(before.record, published), signal)) return { ...counts, published }
         await this.#deleteAll([...published.values()], signal)
       } finally {
@@ -138,6 +143,12 @@ export class Catalogues implements CatalogueControl {
 
   async kept(signal: AbortSignal): Promise<readonly KeptCatalogue[]> {
     return keptIn((await this.#stored(signal)).record)
+  }
+
+  /** Returns for each kind when its current catalogue began without rows. What was imported before that is not in it. */
+  async begins(kinds: readonly CatalogueKind[], signal: AbortSignal): Promise<Readonly<Record<string, number>>> {
+    const { record } = await this.#stored(signal)
+    return Object.fromEntries(kinds.map((kind) => [kind, beginOf(record, kind)]))
   }
 
   async use(manifest: string, signal: AbortSignal): Promise<KeptCatalogue> {
