@@ -70,7 +70,7 @@ describeOnStores('published catalogues', (store) => {
   }
 
   async function importIds(
-    { catalogues }: CatalogueProcess,
+    { catalogues }: Pick<CatalogueProcess, 'catalogues'>,
     ids: readonly string[],
     { group = groups[0], runner }: { readonly group?: string | undefined; readonly runner?: ImportRunner } = {},
   ): Promise<void> {
@@ -123,6 +123,22 @@ describeOnStores('published catalogues', (store) => {
     const processes = [await start(upstream), await start(upstream)]
     await Promise.all(processes.map((one, at) => importIds(one, [`A-${at}`, `B-${at}`], { group: groups[at] })))
     await Promise.all(processes.map((one) => untilServed(one, 4)))
+  })
+
+  test('an import does not start again because another kind of catalogue changed', async () => {
+    const { catalogues } = await start(await upstreamIn(), false)
+    const path = await fileOf('python.json', JSON.stringify([{ cycle: '3.12', eol: '2028-10-31' }]))
+    const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
+    let runs = 0
+    const meanwhile: ImportRunner = async (open, options, until) => {
+      runs += 1
+      const counts = await importInto(open, options, until)
+      await catalogues.import({ paths: [path], group: undefined, ...how }, until)
+      return counts
+    }
+    await importIds({ catalogues }, ['A-1'], { runner: meanwhile })
+    expect(runs).toBe(1)
+    expect((await catalogues.kept(signal)).map(({ kind }) => kind).sort()).toEqual(['advisories', 'lifecycle', 'vulnerabilities'])
   })
 
   test('a catalogue whose bytes changed is not served: the old one stays, until the bytes are right again', async () => {

@@ -110,7 +110,7 @@ export class Catalogues implements CatalogueControl {
   }
 
   /**
-   * Imports files into copies of the current catalogues, and publishes those that changed. If other ones were published meanwhile, starts again from
+   * Imports files into copies of the current catalogues, and publishes those that changed. If other ones of the same kinds were published meanwhile, starts again from
    * them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason: then the old catalogues are served on.
    */
   async import({ runner = importInto, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
@@ -132,7 +132,7 @@ export class Catalogues implements CatalogueControl {
         if (options.dryRun || changed.length === 0) return { ...counts, published: new Map() }
         const pushed = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
         const published = new Map([...pushed].map(([kind, catalogue]) => [kind, { ...catalogue, begunMs: begins.get(kind) }]))
-        if (await this.#record(before, withPublished(before.record, published), signal)) return { ...counts, published }
+        if (await this.#publish(before, { published, kinds: [...paths.keys()] }, signal)) return { ...counts, published }
         await this.#deleteAll([...published.values()], signal)
       } finally {
         for (const path of paths.values()) await rm(path, { force: true })
@@ -169,6 +169,18 @@ export class Catalogues implements CatalogueControl {
       return withoutEarlier(record)
     }, signal)
     return pruned
+  }
+
+  /** Records new catalogues. Returns false if one of the kinds that the import read has another current catalogue than before. */
+  async #publish(
+    before: StoredCatalogues,
+    { published, kinds }: { readonly published: ReadonlyMap<CatalogueKind, PublishedCatalogue>; readonly kinds: readonly CatalogueKind[] },
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const isSame = ({ record }: StoredCatalogues): boolean => kinds.every((kind) => record[kind]?.[0]?.manifest === before.record[kind]?.[0]?.manifest)
+    for (let stored = before; isSame(stored); stored = await this.#stored(signal))
+      if (await this.#record(stored, withPublished(stored.record, published), signal)) return true
+    return false
   }
 
   /** Changes the record. If another process changes it meanwhile, starts again. */
