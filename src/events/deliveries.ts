@@ -11,7 +11,7 @@ import { outboxId, outboxKey, outboxTimeMs } from '../engine/log/outbox-keys.ts'
 import type { RecentDelivery } from '../engine/log/recent-deliveries.ts'
 import { openPage, pageLimit } from '../engine/read.ts'
 import type { Context, Handler, Services } from '../engine/services.ts'
-import { assertEtag, existingRecord } from '../engine/write.ts'
+import { existingRecord } from '../engine/write.ts'
 import {
   Delivery_State,
   DeliverySchema,
@@ -22,30 +22,12 @@ import {
   type ReplayEventsRequest,
 } from '../gen/taproot/events/v2/subscriptions_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
-import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery, type SubscriptionProgress } from '../gen/taproot/store/v1/events_pb.ts'
-import { entriesOf } from '../store/pages.ts'
-import { recordKey } from '../store/keys.ts'
-import type { Guard, Put, Store } from '../store/store.ts'
+import { FailedDeliverySchema, RedeliverySchema, SubscriptionProgressSchema, type SubscriptionProgress } from '../gen/taproot/store/v1/events_pb.ts'
+import type { Store } from '../store/store.ts'
 import { uuidOf } from './event-attributes.ts'
 import { isWanted } from './records/event-types.ts'
-import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
+import { failedOf, progressKey, readProgress, redeliveryKey, revived, type Failed } from './records/progress.ts'
 import { changeState, subscriptionKind } from './records/subscriptions.ts'
-
-/** Limits of one transaction that redelivers: number of deliveries, and bytes. One delivery is always allowed. */
-const redelivered = { most: 100, bytes: 500_000 }
-
-/** A failed delivery and the outbox key of its event. */
-interface Failed {
-  readonly key: string
-  readonly state: FailedDelivery
-}
-
-async function* failedOf(store: Store, subscription: Uid, signal: AbortSignal): AsyncGenerator<Failed, void> {
-  const prefix = failedPrefixOf(subscription)
-  for await (const { key, value } of entriesOf(store, { prefix }, signal)) {
-    yield { key: key.slice(prefix.length), state: fromBinary(FailedDeliverySchema, value) }
-  }
-}
 
 async function failedKeysOf(store: Store, subscription: Uid, signal: AbortSignal): Promise<Set<string>> {
   const keys = new Set<string>()
@@ -232,37 +214,27 @@ export const listDeliveries: Handler = async (services, context, message) => {
   }
 }
 
-/**
- * RedeliverEvents: tries failed and dead deliveries again at once, and then for as long as new events are tried. Copies of many events do
- * not fit in one transaction. The last one has the event of the call, which makes the leader read all of them.
- */
+/** RedeliverEvents: tries failed and dead deliveries again at once, and then for as long as new events are tried. */
 export const redeliverEvents: Handler = async (services, context, message) => {
   const { uid, eventId } = message as RedeliverEventsRequest
-  const { signal } = context
   const record = existingRecord(subscriptionKind, services.cache, uid)
-  assertEtag(record, context.ifMatch)
-  const guards: Guard[] = [{ kind: 'exists', key: recordKey('Subscription', record.uid) }]
-  let writes: Put[] = []
-  let bytes = 0
-  for await (const failed of failedOf(services.store, record.uid, signal)) {
-    if (eventId !== '' && !hasId(failed.key, eventId)) continue
-    const write = revived(record.uid, failed, services.clock.now())
-    bytes += write.value.length
-    if (writes.length === redelivered.most || (bytes > redelivered.bytes && writes.length > 0)) {
-      context.authorize()
-      if (!context.validateOnly) await services.store.transact({ guards, writes }, signal)
-      writes = []
-      bytes = write.value.length
-    }
-    writes.push(write)
-  }
-  if (eventId !== '' && writes.length === 0) throw notFound('Delivery', eventId, { resourceType: 'events.taproot.dev/Delivery' })
-  return changeState(services, context, { uid, writes: () => writes, change: () => undefined })
-}
-
-function revived(subscription: Uid, { key, state }: Failed, nowMs: number): Put {
-  const next: FailedDelivery = { ...state, dead: false, attempts: 0, firstAttemptTimeMs: BigInt(nowMs), nextAttemptTimeMs: BigInt(nowMs) }
-  return { kind: 'put', key: `${failedPrefixOf(subscription)}${key}`, value: toBinary(FailedDeliverySchema, next) }
+  return changeState(services, context, {
+    uid,
+    change: () => undefined,
+    async prepare(signal) {
+      if (eventId === '') return undefined
+      for await (const failed of failedOf(services.store, record.uid, signal)) if (hasId(failed.key, eventId)) return failed
+      throw notFound('Delivery', eventId, { resourceType: 'events.taproot.dev/Delivery' })
+    },
+    // The leader may have delivered the event since it was read. Then it must not be written again.
+    guards: (failed) => (failed === undefined ? [] : [{ kind: 'unchanged', key: failed.entry.key, revision: failed.entry.revision }]),
+    writes(subscription, { nowMs }, failed) {
+      const timeMs = BigInt(nowMs)
+      if (failed !== undefined) return [{ kind: 'put', key: failed.entry.key, value: toBinary(FailedDeliverySchema, revived(failed.state, timeMs)) }]
+      // One write for all of them, however many there are.
+      return [{ kind: 'put', key: redeliveryKey(subscription), value: toBinary(RedeliverySchema, create(RedeliverySchema, { timeMs })) }]
+    },
+  })
 }
 
 /**
@@ -295,14 +267,13 @@ export const replayEvents: Handler = async (services: Services, context: Context
   try {
     await log.caughtUp(context.signal)
     const { revision, key } = replayFrom(log, request, services.clock.now())
-    const progress = await readProgress(services.store, record.uid, context.signal)
-    const next = progress ?? create(SubscriptionProgressSchema)
-    next.revision = BigInt(revision)
-    next.key = key
     return await changeState(services, context, {
       uid: request.uid,
-      writes: (uid: Uid) => [{ kind: 'put', key: progressKey(uid), value: toBinary(SubscriptionProgressSchema, next) }],
       change: () => undefined,
+      prepare: (signal) => readProgress(services.store, record.uid, signal),
+      writes: (uid, _, progress = create(SubscriptionProgressSchema)) => [
+        { kind: 'put', key: progressKey(uid), value: toBinary(SubscriptionProgressSchema, { ...progress, revision: BigInt(revision), key }) },
+      ],
     })
   } finally {
     release()

@@ -9,7 +9,7 @@ import type { EventLog } from '../../engine/log/event-log.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Store } from '../../store/store.ts'
 import { recordKey } from '../../store/keys.ts'
-import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
+import { failedPrefix, failedPrefixOf, progressPrefix, redeliveryPrefix } from '../records/progress.ts'
 import { secretsPrefix } from '../records/webhook-secrets.ts'
 import { apiTypePrefix } from '../records/event-types.ts'
 import { CopyRoom } from './failed-deliveries.ts'
@@ -207,6 +207,7 @@ async function removeOrphans({ store, cache }: Services, signal: AbortSignal): P
   for (const [prefix, end] of [
     [progressPrefix, undefined],
     [secretsPrefix, undefined],
+    [redeliveryPrefix, undefined],
     [failedPrefix, ':'],
   ] as const) {
     for await (const entries of pagesOf(store, { prefix, limit: pageEntries }, signal)) {

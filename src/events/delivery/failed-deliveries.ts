@@ -1,4 +1,4 @@
-import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { clone, create, toBinary } from '@bufbuild/protobuf'
 import { errorText } from '../../base/error-text.ts'
 import type { Random } from '../../base/runtime.ts'
 import { backoffMs, type Backoff } from '../../base/timing.ts'
@@ -8,9 +8,8 @@ import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
 import { recordKey } from '../../store/keys.ts'
-import { entriesOf } from '../../store/pages.ts'
 import type { Write } from '../../store/store.ts'
-import { failedPrefixOf } from '../records/progress.ts'
+import { failedOf, failedPrefixOf } from '../records/progress.ts'
 
 /** Maximum number of failed deliveries that one subscription keeps, including dead letters. */
 const maxFailed = 1_000
@@ -124,15 +123,13 @@ export class FailedDeliveries {
 
   /** Reads all failed deliveries from the store. Rejects with StoreError or the signal's reason. */
   async load(signal: AbortSignal): Promise<void> {
-    const prefix = failedPrefixOf(this.#subscription)
     this.#retries.clear()
     this.#dead = 0
     this.release()
-    for await (const { key, value } of entriesOf(this.#services.store, { prefix }, signal)) {
-      const state = fromBinary(FailedDeliverySchema, value)
+    for await (const { key, state } of failedOf(this.#services.store, this.#subscription, signal)) {
       this.#addCopy(state.event.length)
       if (state.dead) this.#dead += 1
-      else this.#retries.set(key.slice(prefix.length), { key: key.slice(prefix.length), state, running: false })
+      else this.#retries.set(key, { key, state, running: false })
     }
   }
 

@@ -2,12 +2,23 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { isSuspended } from '../../authz/access.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionPause, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
+import {
+  FailedDeliverySchema,
+  RedeliverySchema,
+  SubscriptionPauseSchema,
+  SubscriptionProgressSchema,
+  type FailedDelivery,
+  type SubscriptionPause,
+  type SubscriptionProgress,
+} from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
 
 /** Key prefix of the delivery progress of all subscriptions. */
 export const progressPrefix = 'x/events/progress/'
+/** Key prefix of the last redelivery of all subscriptions. */
+export const redeliveryPrefix = 'x/events/redelivery/'
 /** Key prefix of the failed deliveries of all subscriptions. */
 export const failedPrefix = 'x/events/failed/'
 
@@ -22,6 +33,34 @@ export function progressKey(subscription: Uid): string {
 /** Returns the key prefix of one subscription's failed deliveries. Keys end with the event's outbox key; values are FailedDelivery. */
 export function failedPrefixOf(subscription: Uid): string {
   return `${failedPrefix}${subscription}:`
+}
+
+/** Returns the key of the last redelivery of all of a subscription's failed events; the value is a Redelivery. Absent if there was none. */
+export function redeliveryKey(subscription: Uid): string {
+  return `${redeliveryPrefix}${subscription}`
+}
+
+/** A failed delivery, the outbox key of its event, and its entry in the store. */
+export interface Failed {
+  readonly key: string
+  readonly state: FailedDelivery
+  readonly entry: Entry
+}
+
+/** Returns a failed delivery that is tried again since `timeMs`, as if it had not been tried. */
+export function revived(state: FailedDelivery, timeMs: bigint): FailedDelivery {
+  return { ...state, dead: false, attempts: 0, firstAttemptTimeMs: timeMs, nextAttemptTimeMs: timeMs }
+}
+
+/** Yields the failed deliveries of a subscription by the time of their events. Rejects with StoreError or the signal's reason. */
+export async function* failedOf(store: Store, subscription: Uid, signal: AbortSignal): AsyncGenerator<Failed, void> {
+  const prefix = failedPrefixOf(subscription)
+  const redelivery = await store.get(redeliveryKey(subscription), signal)
+  for await (const entry of entriesOf(store, { prefix }, signal)) {
+    const state = fromBinary(FailedDeliverySchema, entry.value)
+    const isRevived = redelivery !== undefined && entry.revision < redelivery.revision
+    yield { key: entry.key.slice(prefix.length), state: isRevived ? revived(state, fromBinary(RedeliverySchema, redelivery.value).timeMs) : state, entry }
+  }
 }
 
 /** Returns the progress in an entry. A new subscription starts with the events of the commit that created it. */

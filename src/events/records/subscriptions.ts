@@ -6,7 +6,7 @@ import { containsAll, missing, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
-import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { nextOwner } from '../../engine/ownership.ts'
 import { defineKind, type AnyKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
@@ -23,9 +23,9 @@ import {
 } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
-import type { Write } from '../../store/store.ts'
+import type { Guard, Write } from '../../store/store.ts'
 import { assertTypes, capabilitiesFor } from './event-types.ts'
-import { pauseOf, pauseReason, progressKey, readProgress } from './progress.ts'
+import { pauseOf, pauseReason, progressKey, readProgress, redeliveryKey } from './progress.ts'
 import { newSecret, secretsIn, secretsKey } from './webhook-secrets.ts'
 
 type SubscriptionRecord = Subscription & Resource
@@ -92,7 +92,7 @@ function rulesWith(shown: (secret: string) => void): Kind<SubscriptionRecord> {
       return { writes: [usesSecret(record) ? firstSecret(planning, uid) : { kind: 'delete', key: secretsKey(uid) }] }
     },
     remove(planning, { uid }) {
-      const keys = [progressKey(uid), secretsKey(uid), ...(planning.tables.entry(pauseKey(uid)) === undefined ? [] : [pauseKey(uid)])]
+      const keys = [progressKey(uid), redeliveryKey(uid), secretsKey(uid), ...(planning.tables.entry(pauseKey(uid)) === undefined ? [] : [pauseKey(uid)])]
       return { writes: keys.map((key) => ({ kind: 'delete', key })) }
     },
     render,
@@ -176,23 +176,36 @@ export const listSubscriptions: Handler = async (services, context, message) => 
   return { ...answer, page: { field: page.field, items } }
 }
 
+/** A change of a subscription's state. */
+interface StateChange<P> {
+  readonly uid: string
+  /** Reads keys that are not in memory, before each attempt. */
+  readonly prepare: (signal: AbortSignal) => Promise<P> | P
+  /** Guards for what was read. */
+  readonly guards?: (prepared: P) => readonly Guard[]
+  readonly writes: (uid: Uid, planning: Planning, prepared: P) => readonly Write[]
+  readonly change: (shown: SubscriptionRecord) => void
+}
+
+const nothing = (): void => undefined
+
 /** Handles a method that writes other keys and leaves the record unchanged. Its event contains the subscription after the change. */
-export async function changeState(
-  services: Services,
-  context: Context,
-  what: { readonly uid: string; readonly writes: (uid: Uid, planning: Planning) => readonly Write[]; readonly change: (shown: SubscriptionRecord) => void },
-): Promise<HandlerAnswer> {
-  const record = await commit(services, context, (planning): MutationPlan<Resource> => {
-    const record = existingRecord(subscriptionKind, planning, what.uid)
-    assertEtag(record, context.ifMatch)
-    if (context.ownership.kind === 'object') nextOwner(planning, index.kind, record)
-    const changes = new ChangeSet()
-    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
-    for (const write of what.writes(record.uid, planning)) changes.write(write)
-    const { desc, message } = bodyOf(subscriptionKind, planning, record.message)
-    what.change(message as SubscriptionRecord)
-    emit(planning, context, { changes, subject: record.uid, body: { desc, message } })
-    return { changes, result: record.message }
+export async function changeState<P>(services: Services, context: Context, what: StateChange<P>): Promise<HandlerAnswer> {
+  const record = await commitPrepared(services, context, {
+    prepare: what.prepare,
+    plan(planning, prepared): MutationPlan<Resource> {
+      const record = existingRecord(subscriptionKind, planning, what.uid)
+      assertEtag(record, context.ifMatch)
+      if (context.ownership.kind === 'object') nextOwner(planning, index.kind, record)
+      const changes = new ChangeSet()
+      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
+      for (const guard of what.guards?.(prepared) ?? []) changes.guard(guard)
+      for (const write of what.writes(record.uid, planning, prepared)) changes.write(write)
+      const { desc, message } = bodyOf(subscriptionKind, planning, record.message)
+      what.change(message as SubscriptionRecord)
+      emit(planning, context, { changes, subject: record.uid, body: { desc, message } })
+      return { changes, result: record.message }
+    },
   })
   const answer = recordAnswer(subscriptionKind, services, record)
   return context.validateOnly ? answer : joined(services, context.signal, answer)
@@ -214,6 +227,7 @@ export function showPause(shown: Pick<Subscription, 'state' | 'stateReason'>, re
 function pause(services: Services, context: Context, { uid, reason }: { readonly uid: string; readonly reason: string }): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
+    prepare: nothing,
     writes: (found, { caller: { identity }, nowMs }) => [pauseWrite(found, { reason, identity, nowMs })],
     change: (shown) => showPause(shown, reason),
   })
@@ -223,6 +237,7 @@ function pause(services: Services, context: Context, { uid, reason }: { readonly
 function resume(services: Services, context: Context, uid: string): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
+    prepare: nothing,
     // The leader watches this key. Deleting it also ends the wait of a failing subscription.
     writes: (found) => [{ kind: 'delete', key: pauseKey(found) }],
     change(shown) {
@@ -265,7 +280,7 @@ export async function readSubscription(services: Services, uid: Uid, signal: Abo
 
 /** TestSubscription: sends a test event to this subscription only. */
 export const testSubscription: Handler = (services, context, message) =>
-  changeState(services, context, { uid: (message as Message & { uid: string }).uid, writes: () => [], change: () => undefined })
+  changeState(services, context, { uid: (message as Message & { uid: string }).uid, prepare: nothing, writes: () => [], change: nothing })
 
 /** How long the previous secret also signs by default, in milliseconds. */
 const defaultOverlapMs = 24 * 3_600_000

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLUAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMSEQoJZGVsaXZlcmVkGAkgASgEIkYKEVN1YnNjcmlwdGlvblBhdXNlEg4KBnJlYXNvbhgBIAEoCRIQCghpZGVudGl0eRgCIAEoCRIPCgd0aW1lX21zGAMgASgDIs0BCg5GYWlsZWREZWxpdmVyeRIQCghhdHRlbXB0cxgBIAEoDRIcChRuZXh0X2F0dGVtcHRfdGltZV9tcxgCIAEoAxIOCgZzdGF0dXMYAyABKA0SDQoFZXJyb3IYBCABKAkSHQoVZmlyc3RfYXR0ZW1wdF90aW1lX21zGAUgASgDEhwKFGxhc3RfYXR0ZW1wdF90aW1lX21zGAYgASgDEg0KBWV2ZW50GAcgASgMEgwKBGRlYWQYCCABKAgSEgoKbGF0ZW5jeV9tcxgJIAEoDSJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDIioKCU91dGJveEN1dBIQCghyZXZpc2lvbhgBIAEoAxILCgNrZXkYAiABKAliBnByb3RvMw");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLUAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMSEQoJZGVsaXZlcmVkGAkgASgEIkYKEVN1YnNjcmlwdGlvblBhdXNlEg4KBnJlYXNvbhgBIAEoCRIQCghpZGVudGl0eRgCIAEoCRIPCgd0aW1lX21zGAMgASgDIs0BCg5GYWlsZWREZWxpdmVyeRIQCghhdHRlbXB0cxgBIAEoDRIcChRuZXh0X2F0dGVtcHRfdGltZV9tcxgCIAEoAxIOCgZzdGF0dXMYAyABKA0SDQoFZXJyb3IYBCABKAkSHQoVZmlyc3RfYXR0ZW1wdF90aW1lX21zGAUgASgDEhwKFGxhc3RfYXR0ZW1wdF90aW1lX21zGAYgASgDEg0KBWV2ZW50GAcgASgMEgwKBGRlYWQYCCABKAgSEgoKbGF0ZW5jeV9tcxgJIAEoDSIdCgpSZWRlbGl2ZXJ5Eg8KB3RpbWVfbXMYASABKAMiTgoOV2ViaG9va1NlY3JldHMSDwoHY3VycmVudBgBIAEoDBIQCghwcmV2aW91cxgCIAEoDBIZChFwcmV2aW91c191bnRpbF9tcxgDIAEoAyIqCglPdXRib3hDdXQSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJYgZwcm90bzM");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -184,6 +184,26 @@ export const FailedDeliverySchema: GenMessage<FailedDelivery> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_events, 2);
 
 /**
+ * The last `:redeliver` of all events, kept below `x/`. It concerns the failed deliveries that were last written before it. They are no longer
+ * dead, have no attempts, and are due since then.
+ *
+ * @generated from message taproot.store.v1.Redelivery
+ */
+export type Redelivery = Message<"taproot.store.v1.Redelivery"> & {
+  /**
+   * @generated from field: int64 time_ms = 1;
+   */
+  timeMs: bigint;
+};
+
+/**
+ * Describes the message taproot.store.v1.Redelivery.
+ * Use `create(RedeliverySchema)` to create a new message.
+ */
+export const RedeliverySchema: GenMessage<Redelivery> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_events, 3);
+
+/**
  * The secrets of a subscription for Standard Webhooks, each sealed for its key in the store.
  *
  * @generated from message taproot.store.v1.WebhookSecrets
@@ -214,7 +234,7 @@ export type WebhookSecrets = Message<"taproot.store.v1.WebhookSecrets"> & {
  * Use `create(WebhookSecretsSchema)` to create a new message.
  */
 export const WebhookSecretsSchema: GenMessage<WebhookSecrets> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_events, 3);
+  messageDesc(file_taproot_store_v1_events, 4);
 
 /**
  * The newest of the events that a root group lost because they were too many. Kept below `x/`.
@@ -242,5 +262,5 @@ export type OutboxCut = Message<"taproot.store.v1.OutboxCut"> & {
  * Use `create(OutboxCutSchema)` to create a new message.
  */
 export const OutboxCutSchema: GenMessage<OutboxCut> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_events, 4);
+  messageDesc(file_taproot_store_v1_events, 5);
 
