@@ -1,10 +1,10 @@
-import { createHash } from 'node:crypto'
+import { createHash, createHmac } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { HTTP, type CloudEvent } from 'cloudevents'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 import { sinkAuthority, startSink, type Received, type Sink } from './sink.ts'
@@ -77,4 +77,36 @@ test('the e-mail address of a person is shown once they have joined the organisa
   expect(before).toMatchObject({ subject: person.uid, act: { sub: subject, email: '' } })
   ok(await server.rest.call('JoinGroup', { uid: organisation.group }, { token: person.token }))
   expect(dataOf(await delivered(person.token)).actor.act).toMatchObject({ email })
+})
+
+// docs/spec/events.md#standard-webhooks
+test('while secrets are replaced, each event is signed by all secrets whose overlap has not ended', async () => {
+  const { token } = organisation
+  const call = (rpc: string, request: JsonObject): ReturnType<typeof server.rest.call> => server.rest.call(rpc, request, { token })
+  const webhook = await startSink()
+  onTestFinished(() => webhook.close())
+  const subscription = { sink: webhook.url, types: ['dev.taproot.api.iam.group.'], signing: 'STANDARD_WEBHOOKS' }
+  const { uid = '', secret = '' } = ok(await call('CreateSubscription', { parent: organisation.group, subscription }))
+  /** Each secret, and how many events had arrived when it was known. */
+  const secrets = [{ secret: String(secret), since: 0 }]
+  for (let number = 0; number < 8; number += 1) {
+    await Promise.all([delivered(token), delivered(token)])
+    const rotated = ok(await call('RotateSubscriptionSecret', { uid, overlap: '3600s' }))
+    secrets.push({ secret: String(rotated['secret']), since: webhook.received.length })
+  }
+  await delivered(token)
+  await webhook.until((received) => received.length === 17)
+  for (const [at, { headers, body }] of webhook.received.entries()) {
+    const signed = `${headers['webhook-id']?.toString()}.${headers['webhook-timestamp']?.toString()}.${body}`
+    const by = ({ secret: text }: { secret: string }): string =>
+      `v1,${createHmac('sha256', Buffer.from(text.slice('whsec_'.length), 'base64'))
+        .update(signed)
+        .digest('base64')}`
+    expect(String(headers['webhook-signature']).split(' ')).toEqual(expect.arrayContaining(secrets.filter(({ since }) => since <= at - 2).map(by)))
+  }
+  expect(await call('RotateSubscriptionSecret', { uid })).toMatchObject({ code: 9 })
+  ok(await call('RotateSubscriptionSecret', { uid, overlap: '0s' }))
+  const subject = (await delivered(token)).headers['ce-subject']?.toString() ?? ''
+  await webhook.until(() => webhook.about(subject).length > 0)
+  expect(webhook.about(subject)[0]?.headers['webhook-signature']).toMatch(/^v1,[^ ]+$/)
 })

@@ -301,7 +301,7 @@ export const rotateSubscriptionSecret: Handler = async (services, context, messa
       const changes = new ChangeSet()
       changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
       changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
-      const before = entry === undefined ? undefined : { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs }
+      const before = entry === undefined ? undefined : { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs, nowMs: planning.nowMs }
       const made = newSecret(services, record.uid, before)
       secret = made.text
       changes.write(made.write)

@@ -1,8 +1,9 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Keyring } from '../../auth/keys/sealing.ts'
 import type { Random } from '../../base/runtime.ts'
+import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
-import { WebhookSecretsSchema, type WebhookSecrets } from '../../gen/taproot/store/v1/events_pb.ts'
+import { EarlierSecretSchema, WebhookSecretsSchema, type EarlierSecret, type WebhookSecrets } from '../../gen/taproot/store/v1/events_pb.ts'
 import type { Put, Store } from '../../store/store.ts'
 import { createWebhookSecret } from '../delivery/standard-webhooks.ts'
 
@@ -20,19 +21,32 @@ export interface NewSecret {
   readonly write: Put
 }
 
-/** Creates a secret. With `before`, the previous one also signs until `untilMs`, in milliseconds since 1970. */
+/** Maximum number of earlier secrets that sign as well. So the header of signatures stays below 500 bytes. */
+const maxEarlier = 8
+
+/**
+ * Creates a secret. With `before`, the previous one also signs until `untilMs`, in milliseconds since 1970. Secrets before that one sign as
+ * long as they were to, but not after `untilMs`. Throws code 9 if they are too many.
+ */
 export function newSecret(
   { keyring, random }: { readonly keyring: Keyring; readonly random: Random },
   subscription: Uid,
-  before?: { readonly secrets: WebhookSecrets; readonly untilMs: number },
+  before?: { readonly secrets: WebhookSecrets; readonly untilMs: number; readonly nowMs: number },
 ): NewSecret {
   const key = secretsKey(subscription)
   const text = createWebhookSecret(random)
-  const secrets = create(WebhookSecretsSchema, {
-    current: keyring.seal(Buffer.from(text), key),
-    ...(before === undefined ? {} : { previous: before.secrets.current, previousUntilMs: BigInt(before.untilMs) }),
-  })
+  const earlier = before === undefined ? [] : earlierOf(before)
+  if (earlier.length > maxEarlier)
+    throw new DomainError(9, `Precondition failed: ${maxEarlier} earlier secrets still sign; wait until one expires, or rotate with an overlap of 0s`)
+  const secrets = create(WebhookSecretsSchema, { current: keyring.seal(Buffer.from(text), key), earlier })
   return { text, write: { kind: 'put', key, value: toBinary(WebhookSecretsSchema, secrets) } }
+}
+
+/** Returns the secrets that sign besides a new one, newest first. */
+function earlierOf({ secrets, untilMs, nowMs }: { readonly secrets: WebhookSecrets; readonly untilMs: number; readonly nowMs: number }): EarlierSecret[] {
+  const until = BigInt(untilMs)
+  const shortened = secrets.earlier.map((one) => ({ ...one, untilMs: one.untilMs < until ? one.untilMs : until }))
+  return [create(EarlierSecretSchema, { secret: secrets.current, untilMs: until }), ...shortened].filter((one) => nowMs < Number(one.untilMs))
 }
 
 /** Returns the encrypted secrets in an entry. */
@@ -49,7 +63,7 @@ export async function readSecrets(
   const key = secretsKey(subscription)
   const entry = await store.get(key, signal)
   if (entry === undefined) return []
-  const { current, previous, previousUntilMs } = secretsIn(entry)
-  const valid = previous.length > 0 && nowMs < Number(previousUntilMs) ? [current, previous] : [current]
-  return valid.map((sealed) => Buffer.from(keyring.open(sealed, key)).toString())
+  const { current, earlier } = secretsIn(entry)
+  const valid = earlier.filter(({ untilMs }) => nowMs < Number(untilMs)).map(({ secret }) => secret)
+  return [current, ...valid].map((sealed) => Buffer.from(keyring.open(sealed, key)).toString())
 }

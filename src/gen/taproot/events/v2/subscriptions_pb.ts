@@ -738,7 +738,7 @@ export type RotateSubscriptionSecretRequest = Message<"taproot.events.v2.RotateS
   uid: string;
 
   /**
-   * How long the old secret also signs: a day by default, a week at most.
+   * How long the old secret also signs: a day by default, a week at most. Earlier secrets then sign no longer than that, too.
    *
    * @generated from field: google.protobuf.Duration overlap = 2;
    */

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLUAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMSEQoJZGVsaXZlcmVkGAkgASgEIkYKEVN1YnNjcmlwdGlvblBhdXNlEg4KBnJlYXNvbhgBIAEoCRIQCghpZGVudGl0eRgCIAEoCRIPCgd0aW1lX21zGAMgASgDIs0BCg5GYWlsZWREZWxpdmVyeRIQCghhdHRlbXB0cxgBIAEoDRIcChRuZXh0X2F0dGVtcHRfdGltZV9tcxgCIAEoAxIOCgZzdGF0dXMYAyABKA0SDQoFZXJyb3IYBCABKAkSHQoVZmlyc3RfYXR0ZW1wdF90aW1lX21zGAUgASgDEhwKFGxhc3RfYXR0ZW1wdF90aW1lX21zGAYgASgDEg0KBWV2ZW50GAcgASgMEgwKBGRlYWQYCCABKAgSEgoKbGF0ZW5jeV9tcxgJIAEoDSIdCgpSZWRlbGl2ZXJ5Eg8KB3RpbWVfbXMYASABKAMiTgoOV2ViaG9va1NlY3JldHMSDwoHY3VycmVudBgBIAEoDBIQCghwcmV2aW91cxgCIAEoDBIZChFwcmV2aW91c191bnRpbF9tcxgDIAEoAyIqCglPdXRib3hDdXQSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJYgZwcm90bzM");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLUAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMSEQoJZGVsaXZlcmVkGAkgASgEIkYKEVN1YnNjcmlwdGlvblBhdXNlEg4KBnJlYXNvbhgBIAEoCRIQCghpZGVudGl0eRgCIAEoCRIPCgd0aW1lX21zGAMgASgDIs0BCg5GYWlsZWREZWxpdmVyeRIQCghhdHRlbXB0cxgBIAEoDRIcChRuZXh0X2F0dGVtcHRfdGltZV9tcxgCIAEoAxIOCgZzdGF0dXMYAyABKA0SDQoFZXJyb3IYBCABKAkSHQoVZmlyc3RfYXR0ZW1wdF90aW1lX21zGAUgASgDEhwKFGxhc3RfYXR0ZW1wdF90aW1lX21zGAYgASgDEg0KBWV2ZW50GAcgASgMEgwKBGRlYWQYCCABKAgSEgoKbGF0ZW5jeV9tcxgJIAEoDSIdCgpSZWRlbGl2ZXJ5Eg8KB3RpbWVfbXMYASABKAMiXwoOV2ViaG9va1NlY3JldHMSDwoHY3VycmVudBgBIAEoDBIwCgdlYXJsaWVyGAQgAygLMh8udGFwcm9vdC5zdG9yZS52MS5FYXJsaWVyU2VjcmV0SgQIAhADSgQIAxAEIjEKDUVhcmxpZXJTZWNyZXQSDgoGc2VjcmV0GAEgASgMEhAKCHVudGlsX21zGAIgASgDIioKCU91dGJveEN1dBIQCghyZXZpc2lvbhgBIAEoAxILCgNrZXkYAiABKAliBnByb3RvMw");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -215,18 +215,11 @@ export type WebhookSecrets = Message<"taproot.store.v1.WebhookSecrets"> & {
   current: Uint8Array;
 
   /**
-   * The secret before; empty if there is none.
+   * Earlier secrets, newest first.
    *
-   * @generated from field: bytes previous = 2;
+   * @generated from field: repeated taproot.store.v1.EarlierSecret earlier = 4;
    */
-  previous: Uint8Array;
-
-  /**
-   * Until then both sign, in milliseconds since 1970.
-   *
-   * @generated from field: int64 previous_until_ms = 3;
-   */
-  previousUntilMs: bigint;
+  earlier: EarlierSecret[];
 };
 
 /**
@@ -235,6 +228,32 @@ export type WebhookSecrets = Message<"taproot.store.v1.WebhookSecrets"> & {
  */
 export const WebhookSecretsSchema: GenMessage<WebhookSecrets> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_events, 4);
+
+/**
+ * A secret that a newer one replaced.
+ *
+ * @generated from message taproot.store.v1.EarlierSecret
+ */
+export type EarlierSecret = Message<"taproot.store.v1.EarlierSecret"> & {
+  /**
+   * @generated from field: bytes secret = 1;
+   */
+  secret: Uint8Array;
+
+  /**
+   * Until then it also signs, in milliseconds since 1970.
+   *
+   * @generated from field: int64 until_ms = 2;
+   */
+  untilMs: bigint;
+};
+
+/**
+ * Describes the message taproot.store.v1.EarlierSecret.
+ * Use `create(EarlierSecretSchema)` to create a new message.
+ */
+export const EarlierSecretSchema: GenMessage<EarlierSecret> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_events, 5);
 
 /**
  * The newest of the events that a root group lost because they were too many. Kept below `x/`.
@@ -262,5 +281,5 @@ export type OutboxCut = Message<"taproot.store.v1.OutboxCut"> & {
  * Use `create(OutboxCutSchema)` to create a new message.
  */
 export const OutboxCutSchema: GenMessage<OutboxCut> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_events, 5);
+  messageDesc(file_taproot_store_v1_events, 6);
 
