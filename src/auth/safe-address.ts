@@ -75,6 +75,8 @@ export function hostError(text: string, allowed?: { has(address: string): boolea
   const host = new URL(text).hostname.replace(/\.$/, '')
   const address = host.replace(/^\[|\]$/g, '')
   if (isIP(address) !== 0) return isPublicAddress(address) || allowed?.has(address) === true ? undefined : 'must not resolve to a private address'
+  if (host.length > 253 || !host.split('.').every((label) => label.length >= 1 && label.length <= 63))
+    return 'must be a host name with labels of 1 to 63 characters'
   if (isMetadataHost(host)) return 'must not be in a private network'
   if (allowed?.isEmpty === false) return undefined
   if (privateSuffixes.some((suffix) => host === suffix || host.endsWith(`.${suffix}`))) return 'must not be in a private network'

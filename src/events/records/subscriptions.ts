@@ -39,6 +39,8 @@ export const maxPending = 1_000
 function sinkError(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
   // The schema has already checked the form of the sink.
   if (!URL.canParse(sink)) return 'must be a URL, such as https://hooks.example/taproot'
+  if (/\p{Cc}/u.test(sink)) return 'must not contain control characters'
+  if (new URL(sink).port === '0') return 'must not have port 0'
   const refusal = hostError(sink, sinkNetworks)
   return refusal === undefined ? undefined : `${refusal}; operators allow networks by the setting events.networks`
 }
