@@ -133,7 +133,12 @@ export class Catalogues implements CatalogueControl {
         const pushed = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
         const published = new Map([...pushed].map(([kind, catalogue]) => [kind, { ...catalogue, begunMs: begins.get(kind) }]))
         if (await this.#publish(before, { published, kinds: [...paths.keys()] }, signal)) return { ...counts, published }
-        await this.#deleteAll([...published.values()], signal)
+        // The import that came first may have made the same bytes.
+        const kept = new Set(keptIn((await this.#stored(signal)).record).map(({ manifest }) => manifest))
+        await this.#deleteAll(
+          [...published.values()].filter(({ manifest }) => !kept.has(manifest)),
+          signal,
+        )
       } finally {
         for (const path of paths.values()) await rm(path, { force: true })
       }
