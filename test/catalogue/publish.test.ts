@@ -126,7 +126,7 @@ describeOnStores('published catalogues', (store) => {
   })
 
   test('an import does not start again because another kind of catalogue changed', async () => {
-    const { catalogues } = await start(await upstreamIn(), false)
+    const { catalogues } = await start(await upstreamIn(), { follows: false })
     const path = await fileOf('python.json', JSON.stringify([{ cycle: '3.12', eol: '2028-10-31' }]))
     const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
     let runs = 0
