@@ -95,7 +95,7 @@ export class FeedReader {
     return sealCursor({ key: [revision, key, seenMs, knownAt], queryHash, issuedMs: clock.now() }, pageKeys.current(), random)
   }
 
-  /** Parses a cursor. Throws code 3 for a cursor of another method, and code 11 if events after it are no longer stored. */
+  /** Parses a cursor, once the log has caught up. Throws code 3 for one of another method, and code 11 if events after it are not stored. */
   async placeOf(cursor: string): Promise<Place> {
     const start = this.#start()
     if (cursor === 'now') return { ...start, ...this.#log.last }
@@ -105,7 +105,9 @@ export class FeedReader {
     })
     const [revision, outboxKey, seenMs, knownAt = 0] = key ?? []
     const isPlace = typeof revision === 'number' && typeof outboxKey === 'string' && typeof seenMs === 'number' && typeof knownAt === 'number'
-    if (restarted || !isPlace || this.#services.clock.now() - seenMs > eventLifeMs) throw this.#expired()
+    // After the restore of a backup, commits up to an earlier cursor are missing, and new ones before it would never be shown.
+    const isAhead = isPlace && revision > (this.#log.loadedAt ?? 0)
+    if (restarted || !isPlace || isAhead || this.#services.clock.now() - seenMs > eventLifeMs) throw this.#expired()
     return { revision, key: outboxKey, seenMs, knownAt }
   }
 

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
+import { sealCursor } from '../../src/base/page-token.ts'
 import { OutboxExpirer } from '../../src/engine/jobs/outbox.ts'
 import { specSuite } from '../conformance/spec/spec-suite.ts'
 import { freshName, makeMember, makeOrganisation, type Organisation } from '../support/test-server.ts'
@@ -158,6 +159,21 @@ specSuite('the event feed', (spec) => {
     expect(refused.code).toBe(11)
     expect(refused.details['ErrorInfo']).toMatchObject({ reason: 'CURSOR_EXPIRED' })
     const { oldestCursor = '' } = refused.details['ErrorInfo']?.['metadata'] as Record<string, string>
+    expect(subjects(await pull(within(organisation.group, { cursor: oldestCursor }), token))).toContain(uid)
+  })
+
+  // docs/spec/events.md#feed
+  test('the event feed answers a cursor from after the backup that was restored with code 11 and the oldest usable cursor', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const uid = await newGroup(organisation)
+    const { clock, eventLog, pageKeys, random } = spec.server.running.engine.services
+    const { log, release } = await eventLog.acquire(AbortSignal.timeout(30_000))
+    const { revision, key } = log.last
+    release()
+    const later = { key: [revision + 1_000_000, key, clock.now(), revision], queryHash: 'events', issuedMs: clock.now() }
+    const cursor = sealCursor(later, pageKeys.current(), random)
+    const token = await ownerToken(organisation)
+    const oldestCursor = await oldestCursorOf(within(organisation.group, { cursor }), token)
     expect(subjects(await pull(within(organisation.group, { cursor: oldestCursor }), token))).toContain(uid)
   })
 
