@@ -203,12 +203,15 @@ specSuiteEverywhere('the event stream', (spec) => {
     expect(await subjects(other, 2)).toEqual([organisation.group, uid])
     const { store } = spec.server.running.engine
     await new OutboxExpirer(store, { lifeMs: 3 * dayMs, bytesPerRoot: 1 }).expireOverSize(spec.clock.now() + 120_000, AbortSignal.timeout(30_000))
+    // Once a later event is here, the log knows what expired. Before that, the oldest cursor may expire at once.
+    const next = await newGroup(organisation.group, token)
+    expect(await subjects(other, 1)).toEqual([next])
     slow.resume()
     const { code, reason, oldestCursor = '' } = await slow.ended
     expect({ code, reason }).toEqual({ code: 11, reason: 'CURSOR_EXPIRED' })
     const again = await open(within(organisation.group, { cursor: oldestCursor }), token)
     const last = await newGroup(organisation.group, token)
-    expect(await subjects(again, 1)).toEqual([last])
+    expect(await subjects(again, 2)).toEqual([next, last])
   })
 
   // docs/spec/events.md#streams
