@@ -101,7 +101,7 @@ specSuite(
       ['an unknown package in the own form', 'documents/no-such-package', {}, 404],
       ['an unknown form', 'documents/a?format=constructor', {}, 400],
       ['a media type that is not there', 'documents/a', { accept: 'text/html' }, 406],
-      ['a name that is too long', `documents/${'a'.repeat(256)}`, {}, 400],
+      ['a name that is too long', `documents/${'a'.repeat(513)}`, {}, 400],
     ])('refused: %s', async (_, path, headers, status) => {
       const response = await get(spec, path, headers)
       expect(response.status).toBe(status)
