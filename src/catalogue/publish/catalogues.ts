@@ -289,7 +289,7 @@ export class Catalogues implements CatalogueControl {
     return { catalogue, source: await catalogueKinds[kind].open(path, this.#served[kind]?.source) }
   }
 
-  /** Copies a catalogue to `path`. Returns true if there is none. */
+  /** Copies a catalogue to `path`. Returns true if there is none to copy: none was imported, the upstream lost it, or another release made it. */
   async #copyCurrent(
     current: PublishedCatalogue | undefined,
     target: { readonly kind: CatalogueKind; readonly path: string },
