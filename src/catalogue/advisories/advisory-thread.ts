@@ -43,7 +43,7 @@ export class AdvisoryThread implements AdvisorySource {
 
   page({ order, ...query }: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
     const sent = { ...query, terms: order.terms }
-    this.#recent.note({ kind: 'page', query: { ...sent, after: undefined } })
+    this.#recent.note({ kind: 'page', query: { ...sent, after: undefined } }, query.filter.groups.length)
     return this.#thread.ask({ kind: 'page', query: sent }, turn) as Promise<AdvisoryPage> // the answer to this task
   }
 

@@ -29,7 +29,7 @@ export class LibraryThread implements LibrarySource {
 
   artifacts({ order, ...query }: ArtifactQuery, turn: TaskTurn): Promise<ArtifactPage> {
     const sent = { ...query, terms: order.terms }
-    this.#recent.note({ kind: 'artifacts', query: { ...sent, after: undefined } })
+    this.#recent.note({ kind: 'artifacts', query: { ...sent, after: undefined } }, 0)
     return this.#thread.ask({ kind: 'artifacts', query: sent }, turn) as Promise<ArtifactPage> // the answer to this task
   }
 
