@@ -28,12 +28,15 @@ affected:
     - fixed: 1.0
 `
 
-/** Resolves with the most memory that a process of this one has, besides that of the program itself, in MB. */
-async function memoryOfChildren(): Promise<number> {
+/** Resolves with the most memory of an import process of this one, besides that of the program itself, in MB. */
+async function memoryOfImports(): Promise<number> {
   let most = 0
   for (const thread of await readdir('/proc/self/task')) {
     const children = await readFile(`/proc/self/task/${thread}/children`, 'utf8').catch(() => '')
     for (const child of children.split(' ').filter((text) => text !== '')) {
+      // Before it runs its own program, a child has the memory and the arguments of its parent.
+      const command = await readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '')
+      if (!command.includes('import-process-main')) continue
       // A process may have ended.
       const status = await readFile(`/proc/${child}/status`, 'utf8').catch(() => '')
       most = Math.max(most, Number(/^RssAnon:\s+(\d+)/m.exec(status)?.[1] ?? 0) / 1024)
@@ -216,7 +219,7 @@ describe('what is refused, and what is imported all the same', () => {
       let isOver = false
       const watching = (async () => {
         let peak = 0
-        for (; !isOver; await delay(5)) peak = Math.max(peak, await memoryOfChildren())
+        for (; !isOver; await delay(5)) peak = Math.max(peak, await memoryOfImports())
         return peak
       })()
       const { documents, refused } = await importing.finally(() => (isOver = true))

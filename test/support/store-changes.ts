@@ -1,10 +1,25 @@
-import type { Store } from '../../src/store/store.ts'
+import { entriesOf } from '../../src/store/pages.ts'
+import type { Revision, Store } from '../../src/store/store.ts'
 
-/** Entries of segments of the audit trail: a server writes one now and then, whatever a test does. */
-const segments = { prefix: 'x/audit/', limit: 1_000 }
+/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, and counts. */
+const background = ['x/audit/', 'x/events/progress/', 'x/events/failed/', 'x/events/cut/', 'x/usage/', 'x/content/', 'x/manifests/']
 
-/** Returns a number that grows with each commit but those of the audit trail. An equal one later means that nothing else was written in between. */
-export async function changesIn(store: Store): Promise<number> {
-  const { entries, revision } = await store.range(segments, AbortSignal.timeout(60_000))
-  return revision - entries.length
+/** Resolves with the revision of the last commit. */
+export async function revisionOf(store: Store): Promise<Revision> {
+  const { revision } = await store.range({ prefix: 'meta/format', limit: 1 }, AbortSignal.timeout(60_000))
+  return revision
+}
+
+/**
+ * Resolves with the keys that something else than background work wrote after `revision`. It does not see deleted keys, unless that was
+ * all: then it resolves with that. A mutation that deletes also writes an event.
+ */
+export async function keysWrittenSince(store: Store, revision: Revision): Promise<readonly string[]> {
+  if ((await revisionOf(store)) === revision) return []
+  const keys: string[] = []
+  for await (const entry of entriesOf(store, { prefix: '' }, AbortSignal.timeout(60_000))) {
+    if (entry.revision > revision) keys.push(entry.key)
+  }
+  if (keys.length === 0) return ['something was deleted']
+  return keys.filter((key) => !background.some((prefix) => key.startsWith(prefix)))
 }

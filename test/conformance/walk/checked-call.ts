@@ -4,7 +4,7 @@ import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, ok } from '../../support/test-server.ts'
 import type { Walked } from './cases/cases.ts'
 import { movedTo, placeIn, pluralOf } from './cases/method-case.ts'
-import { changesIn } from '../../support/store-changes.ts'
+import { keysWrittenSince, revisionOf } from '../../support/store-changes.ts'
 import { auditLines, missingSibling, swept, type World } from './world.ts'
 
 /** One method over one transport. */
@@ -64,9 +64,9 @@ export async function call(subject: Subject, request: JsonObject, options: Optio
 export async function refused(subject: Subject, request: JsonObject, options: Options): Promise<Reply> {
   const { server } = subject.world
   await swept(server)
-  const before = await changesIn(server.running.engine.store)
+  const before = await revisionOf(server.running.engine.store)
   const reply = await call(subject, request, options)
-  if (subject.row.external?.refusalEnds !== true) expect(await changesIn(server.running.engine.store)).toBe(before)
+  if (subject.row.external?.refusalEnds !== true) expect(await keysWrittenSince(server.running.engine.store, before)).toEqual([])
   return reply
 }
 

@@ -142,7 +142,7 @@ describeWithPart('etcd', 'an etcd with a used-up quota', () => {
       await delay(8_000)
       const failures = server.logs.filter(({ message }) => message === 'background work failed and is tried again')
       const byWork = Map.groupBy(failures, ({ fields }) => fields['work'])
-      expect([...byWork.keys()].sort()).toEqual(['keys', 'leader'])
+      expect([...byWork.keys()].sort()).toEqual(['keys', 'leader', 'worker'])
       // 1, 2, 4, 8 s: few in any time.
       for (const lines of byWork.values()) expect(lines.length).toBeLessThanOrEqual(6)
       expect(signingKeys.all()).toHaveLength(1)
