@@ -1,0 +1,52 @@
+/** A package that an image contains, as an SBOM or a layer names it. */
+export interface ImagePackage {
+  /** The canonical package URL, for example `pkg:apk/wolfi/openssl@3.3.1-r0?arch=x86_64`. */
+  readonly purl: string
+  /** The type in the package URL, for example `apk`, `deb`, `npm`. */
+  readonly type: string
+  /** The name with its namespace, as its ecosystem writes it, for example `@scope/name` or `org.apache:commons`. */
+  readonly name: string
+  readonly version: string
+  /** The package that it was built from, of distributions; empty if it is the same or unknown. */
+  readonly origin: string
+  /** The licence expressions or names, as the source has them. */
+  readonly licenses: readonly string[]
+  /** Paths in the image, at most 10; empty if the source names none. */
+  readonly locations: readonly string[]
+}
+
+/** What is known about the distribution of an image (os-release). */
+export interface Distribution {
+  /** `ID`, for example `wolfi`, `debian`. */
+  readonly id: string
+  /** `VERSION_ID`; empty if there is none. */
+  readonly version: string
+}
+
+/** Limits of one image, whatever its author put into it. */
+export const contentLimits = {
+  /** The most packages. */
+  packages: 100_000,
+  /** The most bytes of an SBOM. */
+  documentBytes: 64 * 1024 * 1024,
+  /** The most bytes of all layers, uncompressed. */
+  layerBytes: 16 * 1024 * 1024 * 1024,
+  /** The most files and folders in all layers. */
+  files: 2_000_000,
+  /** The most bytes of one file that is parsed, for example a package database. */
+  parsedFileBytes: 64 * 1024 * 1024,
+} as const
+
+/** Why the contents of an image are not known, or not whole. */
+export const contentProblems = ['UNREADABLE', 'TOO_LARGE', 'UNSUPPORTED_DATABASE', 'UNSUPPORTED_FORM', 'WRONG_DIGEST'] as const
+/** One of `contentProblems`. */
+export type ContentProblem = (typeof contentProblems)[number]
+
+/** An image whose contents cannot be read. The message is for people. */
+export class ContentError extends Error {
+  readonly problem: ContentProblem
+  constructor(problem: ContentProblem, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.problem = problem
+  }
+}
