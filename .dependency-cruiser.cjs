@@ -10,7 +10,7 @@ const order = [
   ['authz'],
   ['engine'],
   ['transport'],
-  ['iam', 'registry', 'events', 'audit', 'catalogue'],
+  ['iam', 'registry', 'events', 'audit', 'catalogue', 'contents'],
   ['domains'],
   ['kubernetes'],
   ['config'],
@@ -19,7 +19,7 @@ const order = [
 ]
 
 /** The domains. Other folders import them only through their index.ts. */
-const domains = ['iam', 'registry', 'events', 'audit', 'catalogue']
+const domains = ['iam', 'registry', 'events', 'audit', 'catalogue', 'contents']
 
 /** folder -> folders of its own layer that it may import. */
 const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry'] }
@@ -39,7 +39,7 @@ const drivers = [
   { packages: ['@renovatebot/pep440', 'semver', '@types/semver'], folders: ['catalogue/libraries'] },
   { packages: ['sax', '@types/sax'], folders: ['catalogue/import'] },
   { packages: ['ae-cvss-calculator'], folders: ['catalogue/exports'] },
-  { packages: ['packageurl-js'], folders: ['catalogue/import', 'catalogue/exports'] },
+  { packages: ['packageurl-js'], folders: ['catalogue/import', 'catalogue/exports', 'contents'] },
   { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import'] },
   { packages: ['ajv'], folders: ['config', 'cli'] },
   { packages: ['pino'], folders: ['server'] },

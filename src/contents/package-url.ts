@@ -1,0 +1,87 @@
+import { PackageURL } from 'packageurl-js'
+
+/** What a package URL says of its package. */
+export interface PackageIdentity {
+  /** The canonical package URL. */
+  readonly purl: string
+  readonly type: string
+  /** The name with its namespace, as its ecosystem writes it. */
+  readonly name: string
+  readonly version: string
+  /** The package that it was built from, if a qualifier names it; else empty. */
+  readonly origin: string
+}
+
+/** The parts of a package whose source names no package URL. */
+export interface PackageParts {
+  /** A type of package URLs. */
+  readonly type: string
+  /** Empty if there is none. It may also begin the name, for example in `@scope/name`. */
+  readonly namespace: string
+  readonly name: string
+  readonly version: string
+}
+
+/** The longest package URL, in characters. */
+const maxPurlLength = 2_048
+
+/** Types whose namespace is the distribution, and no part of the name. */
+const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
+/** Types whose package URL is wrong without a namespace. */
+const namespacedTypes: ReadonlySet<string> = new Set([...distributionTypes, 'composer', 'maven', 'swift'])
+/** Types whose name holds the namespace, up to the last slash. */
+const pathTypes: ReadonlySet<string> = new Set(['composer', 'golang', 'npm', 'swift'])
+
+const control = /\p{Cc}/u
+
+/** True for a text without control characters and half characters that has at most `max` characters. */
+export function isPlainText(value: unknown, max: number): value is string {
+  return typeof value === 'string' && value.length <= max && !control.test(value) && value.isWellFormed()
+}
+
+/** Returns what makes, or undefined if it throws. The package throws errors of several classes. */
+function attempt(make: () => PackageURL): PackageURL | undefined {
+  try {
+    return make()
+  } catch {
+    return undefined
+  }
+}
+
+function nameOf({ type, namespace, name }: PackageURL): string {
+  if (!namespace || distributionTypes.has(type)) return name
+  return `${namespace}${type === 'maven' ? ':' : '/'}${name}`
+}
+
+/**
+ * Returns the name of a source package: `gcc-12` of `gcc-12@12.2.0-14`, and `bash` of `bash-5.1.8-6.el9.src.rpm`. Empty for what is no text, or too long.
+ */
+export function originName(value: unknown): string {
+  if (!isPlainText(value, 512)) return ''
+  const [, ofRpm] = /^(.+)-[^-]+-[^-]+\.(?:no)?src\.rpm$/.exec(value) ?? []
+  return ofRpm ?? value.split(/[@ ]/, 1)[0] ?? ''
+}
+
+function identityOf(url: PackageURL | undefined): PackageIdentity | undefined {
+  if (url === undefined) return undefined
+  const found = { purl: url.toString(), type: url.type, name: nameOf(url), version: url.version ?? '', origin: originName(url.qualifiers?.['upstream']) }
+  // Escapes can hide control characters.
+  const parts = [found.purl, found.name, found.version, url.namespace ?? '', url.subpath ?? '', ...Object.values(url.qualifiers ?? {})]
+  return parts.every((part) => isPlainText(part, maxPurlLength)) ? found : undefined
+}
+
+/** Returns the package with a package URL. Undefined if it is not valid, longer than `maxPurlLength`, or has control characters. */
+export function packageOfUrl(text: unknown): PackageIdentity | undefined {
+  if (!isPlainText(text, maxPurlLength)) return undefined
+  return identityOf(attempt(() => PackageURL.fromString(text)))
+}
+
+/** Returns the package with these parts, and makes its package URL. Undefined if the parts are not enough, or not valid. */
+export function packageOfParts({ type, namespace, name, version }: PackageParts): PackageIdentity | undefined {
+  const slash = pathTypes.has(type) && namespace === '' ? name.lastIndexOf('/') : -1
+  const scope = slash < 0 ? namespace : name.slice(0, slash)
+  const isWhole = name !== '' && (scope !== '' || !namespacedTypes.has(type))
+  const isShort = [type, namespace, name, version].every((part) => isPlainText(part, maxPurlLength))
+  if (!isWhole || !isShort) return undefined
+  return identityOf(attempt(() => new PackageURL(type, scope || undefined, name.slice(slash + 1), version || undefined, undefined, undefined)))
+}

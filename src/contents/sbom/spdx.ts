@@ -1,0 +1,81 @@
+import { ContentError } from '../package.ts'
+import { describedOf, distributionOf, factsOf, type SbomForm } from './forms.ts'
+import { objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from './json.ts'
+
+const documentId = 'SPDXRef-DOCUMENT'
+const systemPurpose = 'OPERATING-SYSTEM'
+/** Purposes of packages in SPDX that are no packages here. */
+const otherPurposes: ReadonlySet<unknown> = new Set(['CONTAINER', 'DEVICE', 'FILE', systemPurpose])
+/** The comment of a relationship to the file in which syft found a package. */
+const evidentBy = /^evident-by:/
+
+/** What tools write into `sourceInfo`: where a package was found (syft, trivy), and what it was built from (trivy). */
+const sourceInfo = {
+  locations: /^(?:acquired package info from .{1,200}?: (?=\/)|package found in: )(.+)$/,
+  origin: /^built package from: (\S+)/,
+} as const
+
+function purlsOf(element: SbomObject): unknown[] {
+  return objectsIn(element['externalRefs']).flatMap(({ referenceType, referenceLocator }) => (referenceType === 'purl' ? [referenceLocator] : []))
+}
+
+/** Returns the ids of what the document is about. */
+function describedIds(document: SbomObject): Set<unknown> {
+  const ids = new Set(valuesIn(document['documentDescribes']))
+  for (const { spdxElementId, relatedSpdxElement, relationshipType } of objectsAt(document, 'relationships')) {
+    if (spdxElementId === documentId && relationshipType === 'DESCRIBES') ids.add(relatedSpdxElement)
+    if (relatedSpdxElement === documentId && relationshipType === 'DESCRIBED_BY') ids.add(spdxElementId)
+  }
+  return ids
+}
+
+/** Returns the paths of the files in which each package was found, by its id. */
+function evidence(document: SbomObject): Map<unknown, unknown[]> {
+  const names = new Map(objectsAt(document, 'files').map(({ SPDXID, fileName }) => [SPDXID, fileName]))
+  const found = new Map<unknown, unknown[]>()
+  for (const { spdxElementId, relatedSpdxElement, comment } of objectsAt(document, 'relationships')) {
+    if (typeof comment !== 'string' || !evidentBy.test(comment) || !names.has(relatedSpdxElement)) continue
+    const paths = found.get(spdxElementId)
+    if (paths === undefined) found.set(spdxElementId, [names.get(relatedSpdxElement)])
+    else paths.push(names.get(relatedSpdxElement))
+  }
+  return found
+}
+
+/** Returns the paths in the text about the source. A path with a comma and a space is cut: the text does not tell. */
+function pathsIn(info: string): string[] {
+  const [, paths = ''] = sourceInfo.locations.exec(info) ?? []
+  return paths.split(', ')
+}
+
+/** SPDX in JSON, 2.2 and 2.3 (https://spdx.github.io/spdx-spec/v2.3/). */
+export const spdx: SbomForm<'SPDX 2'> = {
+  name: 'SPDX 2',
+  recognises: ({ spdxVersion }) => typeof spdxVersion === 'string',
+  read(document, packages) {
+    const version = textIn(document['spdxVersion'])
+    if (!/^SPDX-2\.[23]$/.test(version)) throw new ContentError('UNSUPPORTED_FORM', `${version || 'SPDX without a version'} is not read: SPDX-2.3 is`)
+    const elements = objectsAt(document, 'packages')
+    const described = describedIds(document)
+    const paths = evidence(document)
+    const isSubject = ({ SPDXID }: SbomObject) => described.has(SPDXID)
+    for (const element of elements) {
+      const purls = purlsOf(element)
+      const isOther = otherPurposes.has(element['primaryPackagePurpose']) || (purls.length === 0 && isSubject(element))
+      if (isOther) continue
+      const info = typeof element['sourceInfo'] === 'string' ? element['sourceInfo'] : ''
+      packages.add({
+        purls,
+        origin: sourceInfo.origin.exec(info)?.[1],
+        licenses: [element['licenseDeclared'], element['licenseConcluded']],
+        locations: [...pathsIn(info), ...(paths.get(element['SPDXID']) ?? [])],
+      })
+    }
+    const system = elements.find(({ primaryPackagePurpose }) => primaryPackagePurpose === systemPurpose)
+    const subject = elements.find(isSubject)
+    return factsOf(
+      system && distributionOf(system['name'], system['versionInfo']),
+      subject && describedOf({ name: subject['name'], version: subject['versionInfo'], purl: purlsOf(subject)[0] }),
+    )
+  },
+}
