@@ -26,7 +26,7 @@ export interface PackageParts {
 const maxPurlLength = 2_048
 
 /** Types whose namespace is the distribution, and no part of the name. */
-const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
+export const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
 /** Types whose package URL is wrong without a namespace. */
 const namespacedTypes: ReadonlySet<string> = new Set([...distributionTypes, 'composer', 'maven', 'swift'])
 /** Types whose name holds the namespace, up to the last slash. */

@@ -1,6 +1,6 @@
 import { ContentError, type Distribution } from '../package.ts'
 import { describedOf, distributionOf, factsOf, partsOfSyft, type SbomForm } from './forms.ts'
-import { isObject, objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from './json.ts'
+import { isObject, objectsAt, objectsIn, shown, textIn, valuesIn, type SbomObject } from './json.ts'
 
 /** Types of components that are no packages, even if they have a package URL. */
 const otherTypes: ReadonlySet<unknown> = new Set(['container', 'cryptographic-asset', 'device', 'file', 'operating-system'])
@@ -19,7 +19,9 @@ const propertyNames = {
 
 /** The properties of a component that have names and values as texts. */
 function propertiesOf(component: SbomObject): readonly (readonly [string, string])[] {
-  return objectsIn(component['properties']).flatMap(({ name, value }) => (typeof name === 'string' && typeof value === 'string' ? [[name, value] as const] : []))
+  return objectsIn(component['properties']).flatMap(({ name, value }) =>
+    typeof name === 'string' && typeof value === 'string' ? [[name, value] as const] : [],
+  )
 }
 
 function licensesOf({ licenses }: SbomObject): unknown[] {
@@ -80,7 +82,7 @@ export const cyclonedx: SbomForm<'CycloneDX'> = {
   recognises: ({ bomFormat }) => bomFormat === 'CycloneDX',
   read(document, packages) {
     const version = textIn(document['specVersion'])
-    if (!/^1\.\d{1,2}$/.test(version)) throw new ContentError('UNSUPPORTED_FORM', `CycloneDX ${version || 'without a version'} is not read: 1.4 to 1.6 are`)
+    if (!/^1\.\d{1,2}$/.test(version)) throw new ContentError('UNSUPPORTED_FORM', `CycloneDX ${shown(version, 'of this version')} is not read: 1.4 to 1.6 are`)
     const { metadata } = document
     const [subject = {}] = isObject(metadata) ? valuesIn(metadata['component']).filter(isObject) : []
     const distribution = distributionIn(componentsOf(document, subject))

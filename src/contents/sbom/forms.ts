@@ -1,6 +1,6 @@
 import type { Distribution } from '../package.ts'
 import type { PackageList } from '../package-list.ts'
-import { packageOfUrl } from '../package-url.ts'
+import { distributionTypes, packageOfUrl, type PackageParts } from '../package-url.ts'
 import { textIn, type SbomObject } from './json.ts'
 
 /** The product that a document says it is about: the image, or what it was made of. */
@@ -59,16 +59,13 @@ const typesOfSyft: ReadonlyMap<unknown, string> = new Map([
   ['rust-crate', 'cargo'],
 ])
 
-/** Types whose namespace is the distribution. */
-const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
-
 /** What syft says of a package that has no package URL. */
 interface SyftParts extends Record<'type' | 'group' | 'name' | 'version', unknown> {
   readonly distribution: Distribution | undefined
 }
 
 /** Returns the parts of a package whose type syft names. Undefined for types that have no package URL. */
-export function partsOfSyft({ type: syftType, group, name, version, distribution }: SyftParts) {
+export function partsOfSyft({ type: syftType, group, name, version, distribution }: SyftParts): PackageParts | undefined {
   const type = typesOfSyft.get(syftType)
   if (type === undefined) return undefined
   const namespace = distributionTypes.has(type) ? (distribution?.id ?? '') : textIn(group)

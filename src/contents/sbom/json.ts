@@ -69,6 +69,11 @@ export function objectsIn(value: unknown): readonly SbomObject[] {
   return valuesIn(value).filter(isObject)
 }
 
+/** Returns a value for a message, for example a version; `otherwise` if it is no short text in ASCII. */
+export function shown(value: unknown, otherwise: string): string {
+  return typeof value === 'string' && /^[!-~]{1,128}$/.test(value) ? value : otherwise
+}
+
 /** Returns a text on one line of at most 512 characters; empty for any other value. */
 export function textIn(value: unknown): string {
   return isPlainText(value, 512) ? value : ''

@@ -1,6 +1,6 @@
 import { ContentError } from '../package.ts'
 import { describedOf, distributionOf, factsOf, type SbomForm } from './forms.ts'
-import { objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from './json.ts'
+import { objectsAt, objectsIn, shown, textIn, valuesIn, type SbomObject } from './json.ts'
 
 const documentId = 'SPDXRef-DOCUMENT'
 const systemPurpose = 'OPERATING-SYSTEM'
@@ -54,7 +54,7 @@ export const spdx: SbomForm<'SPDX 2'> = {
   recognises: ({ spdxVersion }) => typeof spdxVersion === 'string',
   read(document, packages) {
     const version = textIn(document['spdxVersion'])
-    if (!/^SPDX-2\.[23]$/.test(version)) throw new ContentError('UNSUPPORTED_FORM', `${version || 'SPDX without a version'} is not read: SPDX-2.3 is`)
+    if (!/^SPDX-2\.[23]$/.test(version)) throw new ContentError('UNSUPPORTED_FORM', `${shown(version, 'this version of SPDX')} is not read: SPDX-2.3 is`)
     const elements = objectsAt(document, 'packages')
     const described = describedIds(document)
     const paths = evidence(document)

@@ -1,6 +1,6 @@
 import { type Digest, hexOf, algorithmOf } from '../../base/digest.ts'
 import { ContentError } from '../package.ts'
-import { isObject, objectOf, objectOfBytes, objectOfText, objectsAt, textIn, type SbomObject } from './json.ts'
+import { isObject, objectOf, objectOfBytes, objectOfText, objectsAt, shown, textIn, type SbomObject } from './json.ts'
 
 const statementTypes: ReadonlySet<unknown> = new Set(['https://in-toto.io/Statement/v0.1', 'https://in-toto.io/Statement/v1'])
 const statementPayload = 'application/vnd.in-toto+json'
@@ -41,7 +41,7 @@ function assertSubject(statement: SbomObject, digests: readonly Digest[]): void 
 function predicateOf(statement: SbomObject, digests: readonly Digest[]): SbomObject {
   const { predicateType } = statement
   if (typeof predicateType !== 'string' || !sbomPredicates.test(predicateType)) {
-    throw new ContentError('UNSUPPORTED_FORM', `the predicate is no SBOM: ${textIn(predicateType) || 'it has no type'}`)
+    throw new ContentError('UNSUPPORTED_FORM', `the predicate is no SBOM: ${shown(predicateType, 'it has no type')}`)
   }
   assertSubject(statement, digests)
   const predicate = objectOf(statement['predicate'], 'predicate')
