@@ -1,4 +1,4 @@
-import { ContentError, contentLimits, type ImagePackage } from './package.ts'
+import { ContentError, contentLimits, type Distribution, type ImagePackage } from './package.ts'
 import { isPlainText, originName, packageOfParts, packageOfUrl, type PackageIdentity, type PackageParts } from './package-url.ts'
 
 /** A package as a reader finds it. Values are of any type: what is no usable text is left out. */
@@ -15,7 +15,7 @@ export interface FoundPackage {
 }
 
 /** Limits of one package. What is beyond them is left out. */
-const limits = { locations: 10, locationLength: 4_096, licenses: 20, licenseLength: 512 } as const
+const limits = { purls: 4, locations: 10, locationLength: 4_096, licenses: 20, licenseLength: 512 } as const
 /** The largest list, in characters. Many packages can refer to one long text of a document. */
 const maxCharacters = contentLimits.documentBytes
 /** Types of package URLs that are images and their layers, and no packages in them. */
@@ -62,11 +62,18 @@ export class PackageList {
   /** Returns the packages, sorted by package URL. */
   packages(): ImagePackage[] {
     const sorted = [...this.#byPurl.values()].sort((one, other) => (one.purl < other.purl ? -1 : 1))
-    return sorted.map((draft) => ({ ...draft, licenses: [...draft.licenses], locations: [...draft.locations] }))
+    return sorted.map(({ distribution: _, ...draft }) => ({ ...draft, licenses: [...draft.licenses], locations: [...draft.locations] }))
+  }
+
+  /** Returns the distribution that the package URLs name. Undefined if they name none, or several. */
+  distribution(): Distribution | undefined {
+    const named = [...this.#byPurl.values()].flatMap(({ distribution }) => distribution ?? [])
+    const [first] = named
+    return named.every(({ id, version }) => id === first?.id && version === first.version) ? first : undefined
   }
 
   #draftOf({ purls, parts, origin }: FoundPackage): PackageDraft | undefined {
-    for (const purl of purls) {
+    for (const purl of purls.slice(0, limits.purls)) {
       if (typeof purl !== 'string') continue
       if (this.#bySpelling.has(purl)) return this.#bySpelling.get(purl)
       const identity = packageOfUrl(purl)

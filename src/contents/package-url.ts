@@ -1,4 +1,5 @@
 import { PackageURL } from 'packageurl-js'
+import type { Distribution } from './package.ts'
 
 /** What a package URL says of its package. */
 export interface PackageIdentity {
@@ -10,6 +11,8 @@ export interface PackageIdentity {
   readonly version: string
   /** The package that it was built from, if a qualifier names it; else empty. */
   readonly origin: string
+  /** The distribution that it is made for, if a qualifier names it. */
+  readonly distribution: Distribution | undefined
 }
 
 /** The parts of a package whose source names no package URL. */
@@ -62,9 +65,19 @@ export function originName(value: unknown): string {
   return ofRpm ?? value.split(/[@ ]/, 1)[0] ?? ''
 }
 
+/** Returns the distribution in the qualifier `distro`: `debian-12`, or `3.20.1` after the namespace `alpine`. */
+function distributionIn({ type, namespace, qualifiers }: PackageURL): Distribution | undefined {
+  const distro = qualifiers?.['distro']
+  if (!distributionTypes.has(type) || !namespace || !isPlainText(distro, 128)) return undefined
+  const [, id, version] = /^(\D.*)-(\d[^-]*)$/.exec(distro) ?? []
+  if (id !== undefined && version !== undefined) return { id, version }
+  return /^\d/.test(distro) ? { id: namespace, version: distro } : { id: distro, version: '' }
+}
+
 function identityOf(url: PackageURL | undefined): PackageIdentity | undefined {
   if (url === undefined) return undefined
-  const found = { purl: url.toString(), type: url.type, name: nameOf(url), version: url.version ?? '', origin: originName(url.qualifiers?.['upstream']) }
+  const origin = originName(url.qualifiers?.['upstream'])
+  const found = { purl: url.toString(), type: url.type, name: nameOf(url), version: url.version ?? '', origin, distribution: distributionIn(url) }
   // Escapes can hide control characters.
   const parts = [found.purl, found.name, found.version, url.namespace ?? '', url.subpath ?? '', ...Object.values(url.qualifiers ?? {})]
   return parts.every((part) => isPlainText(part, maxPurlLength)) ? found : undefined

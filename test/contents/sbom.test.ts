@@ -66,7 +66,7 @@ describe('forms', () => {
 
   test.each([
     ['SPDX 2', spdx, ['/lib/apk/db/installed', '/app/node_modules/@babel/core/package.json', '/app/lib/commons-text-1.10.0.jar']],
-    ['SPDX 3', spdx3, ['/app/lib/commons-text-1.10.0.jar']],
+    ['SPDX 3', spdx3, ['/lib/apk/db/installed', '/app/node_modules/@babel/core/package.json', '/app/lib/commons-text-1.10.0.jar']],
     ['CycloneDX', cyclonedx, ['/lib/apk/db/installed', '/var/lib/dpkg/status.d/libstdc', '/app/node_modules/@babel/core/package.json']],
     ['syft', syft, ['/lib/apk/db/installed', '/app/node_modules/@babel/core/package.json']],
   ])('%s has locations', (_, sample, expected) => {
@@ -173,6 +173,10 @@ describe('statements', () => {
   })
 })
 
+function spdx3Element(more: object): object {
+  return { spdxId: 'a', creationInfo: '_:creation', name: 'a', ...more }
+}
+
 function component(purl: unknown, more: object = {}): object {
   return { type: 'library', name: 'x', purl, ...more }
 }
@@ -216,6 +220,18 @@ describe('packages', () => {
     expect(read(bom(component('pkg:oci/base@sha256:1'), component('pkg:docker/base@1')))).toMatchObject({ packages: [], unnamed: 0 })
   })
 
+  test.each([
+    ['one distribution', ['debian-12', 'debian-12'], { id: 'debian', version: '12' }],
+    ['a distribution with a dash', ['opensuse-leap-15.6'], { id: 'opensuse-leap', version: '15.6' }],
+    ['a release alone', ['3.20.1'], { id: 'debian', version: '3.20.1' }],
+    ['a distribution alone', ['debian'], { id: 'debian', version: '' }],
+    ['two distributions', ['debian-12', 'debian-11'], undefined],
+    ['none', [], undefined],
+  ])('package URLs that name %s say which one the image has', (_, names, expected) => {
+    const items = names.map((name, at) => component(`pkg:deb/debian/p${at}@1?distro=${name}`))
+    expect(read(bom(...items, component('pkg:npm/a@1?distro=x-1'))).distribution).toEqual(expected)
+  })
+
   test('values of other types are left out', () => {
     const wrong = { licenses: 7, properties: [null, { name: 1 }], evidence: [], version: {}, group: [] }
     expect(read(bom(component('pkg:npm/a@1', wrong))).packages).toMatchObject([{ purl: 'pkg:npm/a@1', licenses: [], locations: [] }])
@@ -256,6 +272,27 @@ describe('limits', () => {
     }))
     const files = [{ SPDXID: 'f', fileName: 'f'.repeat(4_000) }]
     expect(problemOf(bytesOf({ spdxVersion: 'SPDX-2.3', packages, relationships, files }))).toBe('TOO_LARGE')
+  })
+
+  test('packages with the same id take linear time', () => {
+    const many = <Item>(item: Item) => Array.from({ length: 50_000 }, () => item)
+    const evident = { spdxElementId: 'a', relatedSpdxElement: 'f', relationshipType: 'OTHER', comment: 'evident-by: f' }
+    const same = { SPDXID: 'a', externalRefs: [{ referenceType: 'purl', referenceLocator: 'pkg:npm/a@1' }] }
+    const files = [{ SPDXID: 'f', fileName: 'f' }]
+    expect(read({ spdxVersion: 'SPDX-2.3', packages: many(same), relationships: many(evident), files }).packages).toMatchObject([{ locations: ['/f'] }])
+    const elements = many(spdx3Element({ type: 'software_Package', software_packageUrl: 'pkg:npm/a@1' }))
+    const relations = many({ type: 'Relationship', from: 'a', relationshipType: 'hasDeclaredLicense', to: ['https://spdx.org/licenses/MIT'] })
+    expect(read({ ...spdx3, '@graph': [...elements, ...relations] }).packages).toMatchObject([{ licenses: ['MIT'] }])
+  })
+
+  test.each([
+    ['a payload', (long: string) => ({ payloadType: 'application/vnd.in-toto+json', payload: long }), 'UNREADABLE'],
+    ['a predicate type', (long: string) => statementOf({}, { predicateType: `https://spdx.dev/Document/${long}` }), 'UNSUPPORTED_FORM'],
+    ['a context', (long: string) => ({ '@context': `https://spdx.org/${long}` }), 'UNSUPPORTED_FORM'],
+    ['a text about the source', (long: string) => ({ ...spdx, packages: [{ sourceInfo: `acquired package info from x: /${long}` }] }), 'none'],
+    ['a package URL', (long: string) => bom(component(`pkg:npm/${long}`, { name: long, properties: [{ name: long, value: long }] })), 'none'],
+  ])('%s of many MiB ends no regular expression', (_, make, expected) => {
+    expect(problemOf(bytesOf(make('a'.repeat(15 * 1024 * 1024))))).toBe(expected)
   })
 
   test.each([

@@ -37,7 +37,7 @@ function occurrencesOf({ evidence }: SbomObject): unknown[] {
   return objectsIn(occurrences).map(({ location }) => location)
 }
 
-/** Returns a component as a package, or undefined if it is none. */
+/** Returns a component as a package, or undefined if it is something else. */
 function packageOf(component: SbomObject, distribution: Distribution | undefined) {
   if (otherTypes.has(component['type'])) return undefined
   const properties = propertiesOf(component)

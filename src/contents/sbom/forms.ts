@@ -14,6 +14,7 @@ export interface DescribedProduct {
 
 /** What a document says besides its packages. */
 export interface SbomFacts {
+  /** As the document names it, or else as its package URLs do. */
   readonly distribution?: Distribution
   readonly described?: DescribedProduct
 }

@@ -33,5 +33,6 @@ export function packagesOfSbom(bytes: Uint8Array, { digests }: { readonly digest
   if (form === undefined) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no SBOM: SPDX, CycloneDX and syft are read')
   const list = new PackageList()
   const facts = form.read(document, list)
-  return { form: form.name, packages: list.packages(), unnamed: list.unnamed, ...facts }
+  const distribution = facts.distribution ?? list.distribution()
+  return { ...facts, ...(distribution && { distribution }), form: form.name, packages: list.packages(), unnamed: list.unnamed }
 }

@@ -7,7 +7,9 @@ const systemPurpose = 'OPERATING-SYSTEM'
 /** Purposes of packages in SPDX that are no packages here. */
 const otherPurposes: ReadonlySet<unknown> = new Set(['CONTAINER', 'DEVICE', 'FILE', systemPurpose])
 /** The comment of a relationship to the file in which syft found a package. */
-const evidentBy = /^evident-by:/
+export const evidentBy = /^evident-by:/
+/** The longest text about the source that is read. */
+const maxInfoLength = 65_536
 
 /** What tools write into `sourceInfo`: where a package was found (syft, trivy), and what it was built from (trivy). */
 const sourceInfo = {
@@ -42,10 +44,12 @@ function evidence(document: SbomObject): Map<unknown, unknown[]> {
   return found
 }
 
-/** Returns the paths in the text about the source. A path with a comma and a space is cut: the text does not tell. */
-function pathsIn(info: string): string[] {
+/** Returns what tools write in a text about the source. A path with a comma and a space is cut: the text does not tell. */
+export function sourceOf(value: unknown): { readonly locations: readonly string[]; readonly origin: string } {
+  const info = typeof value === 'string' && value.length <= maxInfoLength ? value : ''
   const [, paths = ''] = sourceInfo.locations.exec(info) ?? []
-  return paths.split(', ')
+  const [, origin = ''] = sourceInfo.origin.exec(info) ?? []
+  return { locations: paths.split(', '), origin }
 }
 
 /** SPDX in JSON, 2.2 and 2.3 (https://spdx.github.io/spdx-spec/v2.3/). */
@@ -63,13 +67,15 @@ export const spdx: SbomForm<'SPDX 2'> = {
       const purls = purlsOf(element)
       const isOther = otherPurposes.has(element['primaryPackagePurpose']) || (purls.length === 0 && isSubject(element))
       if (isOther) continue
-      const info = typeof element['sourceInfo'] === 'string' ? element['sourceInfo'] : ''
+      const source = sourceOf(element['sourceInfo'])
       packages.add({
         purls,
-        origin: sourceInfo.origin.exec(info)?.[1],
+        origin: source.origin,
         licenses: [element['licenseDeclared'], element['licenseConcluded']],
-        locations: [...pathsIn(info), ...(paths.get(element['SPDXID']) ?? [])],
+        locations: [...source.locations, ...(paths.get(element['SPDXID']) ?? [])],
       })
+      // Many packages can have the same id: only the first one has its paths, else they take quadratic time.
+      paths.delete(element['SPDXID'])
     }
     const system = elements.find(({ primaryPackagePurpose }) => primaryPackagePurpose === systemPurpose)
     const subject = elements.find(isSubject)

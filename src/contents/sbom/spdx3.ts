@@ -1,19 +1,24 @@
 import { ContentError } from '../package.ts'
 import { describedOf, distributionOf, factsOf, type SbomForm } from './forms.ts'
 import { isObject, objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from './json.ts'
+import { evidentBy, sourceOf } from './spdx.ts'
 
 const packageType = 'software_Package'
 const systemPurpose = 'operatingSystem'
 /** Purposes of packages in SPDX that are no packages here. */
 const otherPurposes: ReadonlySet<unknown> = new Set(['container', 'device', 'diskImage', 'file', 'filesystemImage', systemPurpose])
-/** The relationships to licences, and the one to the files in which a package was found. */
+/** The relationships to licences. */
 const licenseRelations: ReadonlySet<unknown> = new Set(['hasDeclaredLicense', 'hasConcludedLicense'])
-const evidenceRelation = 'hasEvidence'
 const licenseList = /^https?:\/\/spdx\.org\/licenses\/([\w.+-]{1,100})$/
 const contexts = /^https?:\/\/spdx\.(?:org|github\.io)\/.*\b3\.\d+/
 
 function typeOf(element: SbomObject): unknown {
   return element['type'] ?? element['@type']
+}
+
+/** True for a relationship to a file in which a package was found: by the specification, or as syft writes it. */
+function isEvidence({ relationshipType, comment }: SbomObject): boolean {
+  return relationshipType === 'hasEvidence' || (relationshipType === 'other' && typeof comment === 'string' && evidentBy.test(comment))
 }
 
 function idOf(element: SbomObject): unknown {
@@ -55,18 +60,13 @@ class Graph {
     return element && this.get(valuesIn(element['rootElement'])[0])
   }
 
-  licensesOf(element: SbomObject): unknown[] {
-    const relations = this.#from(element).filter(({ relationshipType }) => licenseRelations.has(relationshipType))
-    return relations.flatMap(({ to }) => valuesIn(to)).map((reference) => this.#licenseOf(reference))
-  }
-
-  evidenceOf(element: SbomObject): unknown[] {
-    const relations = this.#from(element).filter(({ relationshipType }) => relationshipType === evidenceRelation)
-    return relations.flatMap(({ to }) => valuesIn(to)).map((reference) => this.get(reference)?.['name'])
-  }
-
-  #from(element: SbomObject): readonly SbomObject[] {
-    return this.#relations.get(idOf(element)) ?? []
+  /** Returns the licences of an element, and where it was found. Of elements with the same id, only the first one has them, else they take quadratic time. */
+  take(element: SbomObject): { readonly licenses: readonly unknown[]; readonly locations: readonly unknown[] } {
+    const relations = this.#relations.get(idOf(element)) ?? []
+    this.#relations.delete(idOf(element))
+    const licenses = relations.filter(({ relationshipType }) => licenseRelations.has(relationshipType)).flatMap(({ to }) => valuesIn(to))
+    const places = relations.filter(isEvidence).flatMap(({ to }) => valuesIn(to))
+    return { licenses: licenses.map((reference) => this.#licenseOf(reference)), locations: places.map((reference) => this.get(reference)?.['name']) }
   }
 
   /** Returns an expression or a name. Licences of the list of SPDX need no element. */
@@ -78,7 +78,7 @@ class Graph {
 }
 
 function isContext(value: unknown): boolean {
-  return typeof value === 'string' && contexts.test(value)
+  return contexts.test(textIn(value))
 }
 
 /** SPDX 3.0 in JSON-LD, as one graph (https://spdx.github.io/spdx-spec/v3.0.1/). */
@@ -95,7 +95,9 @@ export const spdx3: SbomForm<'SPDX 3'> = {
     for (const element of elements) {
       const purls = purlsOf(element)
       if (otherPurposes.has(element['software_primaryPurpose']) || (purls.length === 0 && element === subject)) continue
-      packages.add({ purls, licenses: graph.licensesOf(element), locations: graph.evidenceOf(element) })
+      const source = sourceOf(element['software_sourceInfo'])
+      const { licenses, locations } = graph.take(element)
+      packages.add({ purls, origin: source.origin, licenses, locations: [...source.locations, ...locations] })
     }
     const system = elements.find((element) => element['software_primaryPurpose'] === systemPurpose)
     return factsOf(

@@ -24,7 +24,7 @@ function envelopeOfBundle({ mediaType, dsseEnvelope }: SbomObject): SbomObject {
 /** Returns the statement in a DSSE envelope. Both alphabets of base64 are allowed. */
 function statementOfEnvelope({ payloadType, payload }: SbomObject): SbomObject {
   if (payloadType !== statementPayload) throw new ContentError('UNSUPPORTED_FORM', `the envelope holds no ${statementPayload}`)
-  if (typeof payload !== 'string' || !/^[\w+/-]*={0,2}$/.test(payload)) throw new ContentError('UNREADABLE', 'the payload of the envelope is not base64')
+  if (typeof payload !== 'string' || /[^\w+/=-]/.test(payload)) throw new ContentError('UNREADABLE', 'the payload of the envelope is not base64')
   const statement = objectOfBytes(Buffer.from(payload, 'base64'))
   if (!statementTypes.has(statement['_type'])) throw new ContentError('UNSUPPORTED_FORM', 'the envelope holds no in-toto statement of version 0.1 or 1')
   return statement
@@ -39,10 +39,8 @@ function assertSubject(statement: SbomObject, digests: readonly Digest[]): void 
 
 /** Returns the document in a statement. Older versions of cosign keep it in `Data`, as an object or a text. */
 function predicateOf(statement: SbomObject, digests: readonly Digest[]): SbomObject {
-  const { predicateType } = statement
-  if (typeof predicateType !== 'string' || !sbomPredicates.test(predicateType)) {
-    throw new ContentError('UNSUPPORTED_FORM', `the predicate is no SBOM: ${shown(predicateType, 'it has no type')}`)
-  }
+  const type = shown(statement['predicateType'], 'it has no type')
+  if (!sbomPredicates.test(type)) throw new ContentError('UNSUPPORTED_FORM', `the predicate is no SBOM: ${type}`)
   assertSubject(statement, digests)
   const predicate = objectOf(statement['predicate'], 'predicate')
   const data = predicate['Data']
