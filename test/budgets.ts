@@ -45,6 +45,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   catalogue: 72,
   cli: 70,
   config: 14,
+  contents: 25,
   'conformance/cost': 85,
   'conformance/fuzz': 60,
   'conformance/matrix': 50,

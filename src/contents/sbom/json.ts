@@ -6,7 +6,7 @@ import { isPlainText } from '../package-url.ts'
 export type SbomObject = Readonly<Record<string, unknown>>
 
 /** Limits of a document of `contentLimits.documentBytes`: real ones have fewer values for their size. */
-const bounds = { maxDepth: 128, maxValues: 8_000_000, maxKeys: 6_000_000 }
+const bounds = { maxDepth: 128, maxValues: 6_000_000, maxKeys: 4_000_000 }
 
 function parseText(text: string): unknown {
   try {
