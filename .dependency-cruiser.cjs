@@ -26,7 +26,7 @@ const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
-  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit', 'catalogue'] },
+  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit', 'catalogue', 'contents/layers'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
   { packages: ['@koa/router'], folders: ['transport/web'] },
   { packages: ['preact-render-to-string'], folders: ['transport/web'] },
@@ -40,7 +40,7 @@ const drivers = [
   { packages: ['sax', '@types/sax'], folders: ['catalogue/import'] },
   { packages: ['ae-cvss-calculator'], folders: ['catalogue/exports'] },
   { packages: ['packageurl-js'], folders: ['catalogue/import', 'catalogue/exports', 'contents'] },
-  { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import'] },
+  { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import', 'contents/layers'] },
   { packages: ['ajv'], folders: ['config', 'cli'] },
   { packages: ['pino'], folders: ['server'] },
   { packages: ['@kubernetes/client-node'], folders: ['kubernetes/client'] },

@@ -21,6 +21,10 @@ const helpers = {
   'src/catalogue/lifecycle/lifecycle-worker.ts': 'it runs in a thread of its own',
   'src/catalogue/vulnerabilities/vulnerability-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
+  'src/contents/layers/readers/apk.ts': 'one file for each reader',
+  'src/contents/layers/readers/dpkg.ts': 'one file for each reader',
+  'src/contents/layers/readers/npm.ts': 'one file for each reader',
+  'src/contents/layers/readers/python.ts': 'one file for each reader',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
   'src/server/store-format.ts': 'a concept of its own: versions of the stored format',
 }
