@@ -7,6 +7,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/bench/bench.test.ts': { seconds: 25, why: 'each row of the bench starts servers and a load of its own' },
   'test/e2e/chart/api-server.test.ts': { seconds: 35, why: 'helm, kubectl and an API server for each set of values' },
   'test/e2e/chart/rights/removed-rights.test.ts': { seconds: 20, why: 'a whole world under an API server that writes an audit log' },
+  'test/contents/layers-hostile.test.ts': { seconds: 20, why: 'bombs that are read up to the limits' },
   'test/cli/import.test.ts': { seconds: 28, why: 'each import is a process' },
   'test/cli/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
   'test/conformance/cost/cost.test.ts': { seconds: 45, why: 'dozens of requests of every method for every caller' },

@@ -6,6 +6,7 @@ export interface ImagePackage {
   readonly type: string
   /** The name with its namespace, as its ecosystem writes it, for example `@scope/name` or `org.apache:commons`. */
   readonly name: string
+  /** As its ecosystem writes it, for example with the epoch of an RPM; empty if it is unknown. */
   readonly version: string
   /** The package that it was built from, of distributions; empty if it is the same or unknown. */
   readonly origin: string

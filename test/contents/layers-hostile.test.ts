@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { packagesOfLayers } from '../../src/contents/index.ts'
 import { entriesOfLayer, LayerBudget } from '../../src/contents/layers/layer-entries.ts'
 import { ContentError, contentLimits } from '../../src/contents/package.ts'
-import { goBuildInfo, ndbOf, rpmHeader, zipOf } from './samples.ts'
+import { berkeleyOf, goBuildInfo, ndbOf, rpmHeader, zipOf } from './samples.ts'
 import { layersOf, piecesOf, tarOf, type TestEntry } from './tar-of.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'taproot-layers-test-'))
@@ -43,6 +43,7 @@ function sqlite(statements: string, change = (bytes: Buffer): Buffer => bytes): 
 const endless = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS hnum, x AS blob FROM n'
 const tableOf = 'CREATE TABLE Packages (hnum INTEGER PRIMARY KEY, blob BLOB)'
 const broken = Buffer.alloc(100_000, 0xff)
+const berkeley = berkeleyOf(rpmHeader({ name: 'n'.repeat(500), version: '1', release: '2', arch: 'x', source: '' }), true)
 const ndb = ndbOf([rpmHeader({ name: 'a', version: '1', release: '1', arch: 'x', source: '' })])
 
 function changed(bytes: Buffer, change: (copy: Buffer) => void): Buffer {
@@ -86,6 +87,14 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
       }),
     ],
     ['no Berkeley DB', 'var/lib/rpm/Packages', broken],
+    [
+      'a Berkeley DB whose pages go round',
+      'var/lib/rpm/Packages',
+      changed(berkeley, (copy) => {
+        copy.writeUInt32LE(2, 1040)
+        copy.writeUInt32LE(0x7fffffff, 1005)
+      }),
+    ],
     ['an empty Berkeley DB', 'var/lib/rpm/Packages', ''],
     ['JSON that is deep', 'a/package.json', '['.repeat(1_000_000)],
     ['a name that is long', 'a/package.json', `{"name":"${'x'.repeat(100_000)}","version":"1"}`],

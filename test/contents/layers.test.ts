@@ -7,7 +7,7 @@ import { gzipSync, zstdCompressSync } from 'node:zlib'
 import { afterAll, describe, expect, test } from 'vitest'
 import { packagesOfLayers } from '../../src/contents/index.ts'
 import { layersOf, piecesOf, tarOf } from './tar-of.ts'
-import { goBuildInfo, ndbOf, rpmHeader, zipOf } from './samples.ts'
+import { berkeleyOf, goBuildInfo, ndbOf, rpmHeader, zipOf } from './samples.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'taproot-layers-test-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -77,7 +77,7 @@ describe('each reader finds the packages', () => {
       purls: [
         'pkg:golang/example.org/d@v1.0.1',
         'pkg:golang/example.org/tool@v0.0.0-20240102030405-0123456789ab',
-        'pkg:golang/github.com/a/b@v2.1.0#v2',
+        'pkg:golang/github.com/a/b/v2@v2.1.0',
         'pkg:golang/stdlib@1.22.1',
       ],
     },
@@ -91,6 +91,14 @@ describe('each reader finds the packages', () => {
       },
       purls: ['pkg:rpm/redhat/bash@5.1-2.el9?arch=x86_64&distro=rhel-9.4&epoch=1&upstream=bash-5.1-2.el9.src.rpm'],
     },
+    ...[true, false].map((isLittle) => ({
+      title: `rpm, Berkeley DB, ${isLittle ? 'little' : 'big'} endian`,
+      files: {
+        'etc/os-release': 'ID=centos\nVERSION_ID=7\n',
+        'var/lib/rpm/Packages': berkeleyOf(rpmHeader({ name: 'n'.repeat(500), version: '1', release: '2', arch: '(none)', source: '(none)' }), isLittle),
+      },
+      purls: [`pkg:rpm/centos/${'n'.repeat(500)}@1-2?distro=centos-7`],
+    })),
     {
       title: 'java',
       files: {
@@ -102,7 +110,7 @@ describe('each reader finds the packages', () => {
           }),
         }),
       },
-      purls: ['pkg:maven/com.example/plain-core@2.0', 'pkg:maven/org.example/lib@1.2'],
+      purls: ['pkg:maven/app/app', 'pkg:maven/com.example/plain-core@2.0', 'pkg:maven/org.example/lib@1.2'],
     },
   ]
   test.each(rows)('$title', async ({ files, purls }) => {

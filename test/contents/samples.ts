@@ -71,6 +71,37 @@ export function ndbOf(headers: readonly Buffer[]): Buffer {
   return Buffer.concat([page, ...blobs])
 }
 
+/** Returns a `Packages` of Berkeley DB with one header: a page of metadata, one of a hash table, and those of the header. */
+export function berkeleyOf(header: Buffer, isLittle: boolean): Buffer {
+  const pageBytes = 512
+  const room = pageBytes - 26
+  const u16 = (page: Buffer, value: number, at: number): number => (isLittle ? page.writeUInt16LE(value, at) : page.writeUInt16BE(value, at))
+  const u32 = (page: Buffer, value: number, at: number): number => (isLittle ? page.writeUInt32LE(value, at) : page.writeUInt32BE(value, at))
+  const metadata = Buffer.alloc(pageBytes)
+  u32(metadata, 0x061561, 12)
+  u32(metadata, pageBytes, 20)
+  const table = Buffer.alloc(pageBytes)
+  table[25] = 13
+  u16(table, 4, 20)
+  const places = [507, 502, 497, 485]
+  places.forEach((place, entry) => u16(table, place, 26 + entry * 2))
+  for (const place of places.slice(0, 3)) table[place] = 1
+  table[485] = 3
+  u32(table, 2, 489)
+  u32(table, header.length, 493)
+  const count = Math.ceil(header.length / room)
+  const pages = Array.from({ length: count }, (_, at) => {
+    const page = Buffer.alloc(pageBytes)
+    const piece = header.subarray(at * room, (at + 1) * room)
+    u32(page, at + 1 < count ? at + 3 : 0, 16)
+    u16(page, piece.length, 22)
+    page[25] = 7
+    piece.copy(page, 26)
+    return page
+  })
+  return Buffer.concat([metadata, table, ...pages])
+}
+
 /** Returns a zip with the files: name -> content. */
 export function zipOf(files: Readonly<Record<string, string | Uint8Array>>): Buffer {
   const locals: Buffer[] = []

@@ -15,7 +15,6 @@ export interface FoundPackage {
     readonly namespace?: string
     readonly name?: string
     readonly version?: string
-    readonly subpath?: string
     readonly qualifiers?: Readonly<Record<string, string>>
   }
   readonly origin?: string
@@ -39,6 +38,6 @@ export function imagePackage(found: FoundPackage, distribution: Distribution | u
   const known = isOfDistribution(type) ? distribution : undefined
   const namespace = known === undefined ? url.namespace : (namespaces[known.id] ?? known.id)
   const qualifiers = { ...url.qualifiers, ...(known === undefined ? {} : { distro: distributionName(known) }) }
-  const purl = new PackageURL(type, namespace, url.name ?? name, url.version ?? version, qualifiers, url.subpath).toString()
+  const purl = new PackageURL(type, namespace, url.name ?? name, url.version ?? version, qualifiers).toString()
   return { purl, type, name, version, origin, licenses, locations }
 }

@@ -15,6 +15,8 @@ export interface Reader {
 const maxText = 512
 /** The most licences of a package. */
 const maxLicenses = 20
+/** Types of packages whose files need not say a version. */
+const versionless: readonly FoundPackage['type'][] = ['golang', 'maven']
 /** The most problems of a file. */
 const maxProblems = 20
 
@@ -40,9 +42,9 @@ export class Findings {
   readonly problems: FileProblem[] = []
   distribution: Distribution | undefined
 
-  /** Adds a package with a name and a version; ignores others. Throws ContentError TOO_LARGE if there are too many, or if a text is too long. */
+  /** Adds a package. Ignores one without a name, or without the version that its ecosystem requires. Throws ContentError TOO_LARGE if there are too many, or if a text is too long. */
   add({ type, name, version, url = {}, origin = '', licenses = [] }: FoundPackage): void {
-    if (name === '' || version === '') return
+    if (name === '' || (version === '' && !versionless.includes(type))) return
     if (this.packages.length >= contentLimits.packages) throw new ContentError('TOO_LARGE', `a file names more than ${contentLimits.packages} packages`)
     const { qualifiers = {}, ...parts } = url
     const texts = [name, version, origin, ...Object.values(parts), ...Object.values(qualifiers)]

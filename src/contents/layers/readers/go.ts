@@ -19,6 +19,9 @@ const maxSearchedBytes = 2 * 1024 * 1024 * 1024
 /** The most places that look like build information. */
 const maxPlaces = 16
 
+/** The version of a module that is not from a tag. */
+const unknownVersion = '(devel)'
+
 interface BuildInfo {
   readonly goVersion: string
   readonly modules: string
@@ -80,12 +83,9 @@ async function findBuildInfo(pieces: AsyncIterable<Buffer>): Promise<BuildInfo |
   return undefined
 }
 
-/** The path of a module in a package URL: what follows the third part is the subpath. */
-function goModule(name: string, version: string): FoundPackage {
-  const parts = name.split('/')
-  const at = Math.min(parts.length - 1, 2)
-  const url = { namespace: parts.slice(0, at).join('/'), name: parts[at] ?? name, subpath: parts.slice(at + 1).join('/') }
-  return { type: 'golang', name, version, url }
+function goModule(path: string, version: string): FoundPackage {
+  const slash = path.lastIndexOf('/')
+  return { type: 'golang', name: path, version, url: slash < 0 ? {} : { namespace: path.slice(0, slash), name: path.slice(slash + 1) } }
 }
 
 /** Returns the version of a main module that was built from a working copy, as Go names commits without a tag. */
@@ -95,27 +95,28 @@ function pseudoVersion(settings: ReadonlyMap<string, string>): string {
   return revision === '' || digits.length < 14 ? '' : `v0.0.0-${digits}-${revision.slice(0, 12)}`
 }
 
+/** Returns the modules that the lines name, with those that replace others in their place. */
+function modulesOf(lines: readonly (readonly string[])[], settings: ReadonlyMap<string, string>): readonly FoundPackage[] {
+  const main = lines.some(([kind]) => kind === 'mod') ? 'mod' : 'path'
+  const found: FoundPackage[] = []
+  for (const [kind, name = '', written = ''] of lines) {
+    const version = written === unknownVersion ? '' : written
+    const before = found.at(-1)
+    if (kind === 'dep') found.push(goModule(name, version))
+    else if (kind === main) found.push(goModule(name, version === '' ? pseudoVersion(settings) : version))
+    // The module of the line before is replaced by this one. A folder has no version, and nor has then the module.
+    else if (kind === '=>' && before !== undefined) found.splice(-1, 1, version === '' ? { ...before, version } : goModule(name, version))
+  }
+  return found
+}
+
 function addModules({ goVersion, modules }: BuildInfo, findings: Findings): void {
   const [, standard = ''] = /^go(\S+)/.exec(goVersion) ?? []
   const lines = modules.split('\n').map((line) => line.split('\t'))
-  const settings = new Map(
-    lines.filter(([kind]) => kind === 'build').map(([, text = '']) => [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)]),
-  )
-  let open: FoundPackage | undefined
-  for (const [kind, name = '', version = ''] of lines) {
-    // The module of the line before is replaced by this one.
-    if (kind === '=>') {
-      // A folder replaces it if there is no version.
-      open = version === '' ? open : goModule(name, version)
-      continue
-    }
-    if (open !== undefined) findings.add(open)
-    open = undefined
-    if (kind === 'dep') open = goModule(name, version)
-    if (kind === 'mod') open = goModule(name, version === '(devel)' ? pseudoVersion(settings) : version)
-  }
-  if (open !== undefined) findings.add(open)
-  findings.add({ type: 'golang', name: 'stdlib', version: standard, licenses: ['BSD-3-Clause'] })
+  const builds = lines.filter(([kind]) => kind === 'build').map(([, text = '']) => text)
+  const settings = new Map(builds.map((text) => [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)]))
+  for (const found of modulesOf(lines, settings)) findings.add(found)
+  if (standard !== '') findings.add({ type: 'golang', name: 'stdlib', version: standard, licenses: ['BSD-3-Clause'] })
 }
 
 /** Executables of Go (ELF), which name the modules that they were built from. */

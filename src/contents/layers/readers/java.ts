@@ -61,8 +61,8 @@ function packageOfManifest(fileName: string, manifest: ReadonlyMap<string, strin
   const base = fileName.replace(archive, '')
   const [, fileArtifact = base, fileVersion] = /^(.+?)-(\d[\w.+-]*)$/.exec(base) ?? []
   const artifact = fileArtifact === '' ? firstField(manifest, nameFields) : fileArtifact
-  const version = fileVersion ?? firstField(manifest, versionFields)
-  if (artifact === undefined || version === undefined) return undefined
+  const version = fileVersion ?? firstField(manifest, versionFields) ?? ''
+  if (artifact === undefined) return undefined
   const groups = groupFields.map((name) => firstField(manifest, [name])).filter((value) => value !== undefined && /^[a-z][\w-]*(\.[\w-]+)+$/.test(value))
   const [group = artifact] = groups
   const suffix = `.${artifact}`.replaceAll('-', '.')
@@ -92,7 +92,9 @@ async function readArchive(
   }
   const fileName = posix.basename(path)
   for (const pom of facts.poms) findings.add(pom)
-  if (facts.poms.some(({ url }) => fileName.startsWith(url?.name ?? ''))) return
+  // An archive may contain others whole. Its own name is that of the file, without a version.
+  const [base] = fileName.replace(archive, '').split(/-(?=\d)/)
+  if (facts.poms.some(({ url }) => url?.name === base)) return
   const found = facts.manifest === undefined ? undefined : packageOfManifest(fileName, facts.manifest)
   if (found !== undefined) findings.add(found)
 }

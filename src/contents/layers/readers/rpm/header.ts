@@ -14,9 +14,13 @@ function isTag(tag: number): tag is keyof typeof tags {
   return Object.hasOwn(tags, tag)
 }
 
+/** What rpm writes for a text that is not there, for example the architecture of a key. */
+const noText = '(none)'
+
 function textAt(store: Buffer, at: number): string {
   const end = store.indexOf(0, at)
-  return store.toString('utf8', at, end < 0 ? store.length : end)
+  const text = store.toString('utf8', at, end < 0 ? store.length : end)
+  return text === noText ? '' : text
 }
 
 /** Returns the wanted values of a header: an index of tags, and a store with their values. Throws an Error if the sizes do not fit. */
@@ -40,17 +44,17 @@ function valuesOf(header: Buffer): ReadonlyMap<Tag, string> {
 /** Returns the package that a header of rpm describes. Throws an Error if the header is damaged. */
 export function rpmPackage(header: Buffer): FoundPackage {
   const values = valuesOf(header)
-  const [name = '', version = '', release = '', epoch, arch, source = '', license = ''] = (
-    ['name', 'version', 'release', 'epoch', 'arch', 'source', 'license'] as const
-  ).map((tag) => values.get(tag))
+  const text = (tag: Tag): string => values.get(tag) ?? ''
+  const [name, version, release, arch, source] = [text('name'), text('version'), text('release'), text('arch'), text('source')]
+  const epoch = values.get('epoch')
   const build = release === '' ? version : `${version}-${release}`
   const qualifiers = {
-    ...(arch === undefined ? {} : { arch }),
+    ...(arch === '' ? {} : { arch }),
     ...(epoch === undefined ? {} : { epoch }),
     ...(source === '' ? {} : { upstream: source }),
   }
   // `name-version-release.src.rpm`
   const [, origin = ''] = /^(.+)-[^-]+-[^-]+\.(?:no)?src\.rpm$/.exec(source) ?? []
   const whole = epoch === undefined || build === '' ? build : `${epoch}:${build}`
-  return { type: 'rpm', name, version: whole, url: { version: build, qualifiers }, origin: origin === name ? '' : origin, licenses: [license] }
+  return { type: 'rpm', name, version: whole, url: { version: build, qualifiers }, origin: origin === name ? '' : origin, licenses: [text('license')] }
 }
