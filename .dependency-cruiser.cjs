@@ -36,7 +36,7 @@ const drivers = [
   { packages: ['bcryptjs'], folders: ['cli'] },
   { packages: ['commander'], folders: ['cli'] },
   { packages: ['yaml'], folders: ['config', 'cli', 'catalogue/import'] },
-  { packages: ['@renovatebot/pep440', 'semver', '@types/semver'], folders: ['catalogue/libraries'] },
+  { packages: ['@renovatebot/pep440', 'semver', '@types/semver'], folders: ['base/versions'] },
   { packages: ['sax', '@types/sax'], folders: ['catalogue/import'] },
   { packages: ['ae-cvss-calculator'], folders: ['catalogue/exports'] },
   { packages: ['packageurl-js'], folders: ['catalogue/import', 'catalogue/exports', 'contents'] },

@@ -1,5 +1,5 @@
 import { PackageURL } from 'packageurl-js'
-import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../advisories/ecosystems.ts'
+import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import { isFurtherEcosystem } from './osv-names.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 

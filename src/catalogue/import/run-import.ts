@@ -1,7 +1,7 @@
 import { errorMessage } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
-import { distributionEcosystem } from '../advisories/ecosystems.ts'
+import { distributionEcosystem } from '../../base/versions/ecosystems.ts'
 import { catalogueKinds, type CatalogueRows, type ImportRow } from '../catalogue-kinds.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { documentsOf, type FoundDocument } from './documents.ts'

@@ -9,7 +9,8 @@ import { ImportedRows } from '../files/imported-rows.ts'
 import { cudaVersionsIn, isRemediated, prefixes } from './artifact-facts.ts'
 import { writeIndex } from './library-index.ts'
 import { libraryTables } from './library-tables.ts'
-import { versionOrders, type KnownEcosystem, type RankedVersion } from './version-orders.ts'
+import type { RankedVersion } from '../../base/versions/version-order.ts'
+import { versionOrders, type KnownEcosystem } from './version-orders.ts'
 
 /** A version on its way into a catalogue. Times are in milliseconds since 1970; undefined if the source does not say them. */
 export interface NewVersion {

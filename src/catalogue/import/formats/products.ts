@@ -1,5 +1,5 @@
 import { PackageURL } from 'packageurl-js'
-import { distributionTypes } from '../../advisories/ecosystems.ts'
+import { distributionTypes } from '../../../base/versions/ecosystems.ts'
 import { checkedName, RefusedDocument } from '../members.ts'
 
 /** A package, image or component that a document speaks of. */

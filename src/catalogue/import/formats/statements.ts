@@ -19,7 +19,7 @@ import {
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import { checkedText, maxItems, RefusedDocument, segmentOf, textAt, type Members } from '../members.ts'
-import { isPackageOf } from '../../advisories/ecosystems.ts'
+import { isPackageOf } from '../../../base/versions/ecosystems.ts'
 import type { Product } from './products.ts'
 
 /** What an event says. */

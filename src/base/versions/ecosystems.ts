@@ -1,44 +1,54 @@
-/** The package URLs of an ecosystem: their type, and the namespace of those of a distribution. */
+import { apkOrder } from './apk-version.ts'
+import { debianOrder } from './debian-version.ts'
+import { mavenOrder } from './maven-version.ts'
+import { composerOrder, gemOrder, numbersOrder } from './other-versions.ts'
+import { pep440Order } from './pep440-version.ts'
+import { rpmOrder } from './rpm-version.ts'
+import { goOrder, nugetOrder, semanticOrder } from './semantic-version.ts'
+import type { VersionOrder } from './version-order.ts'
+
+/** The packages of an ecosystem: the type of their package URLs, the namespace of those of a distribution, and the order of their versions. */
 export interface EcosystemPackages {
   readonly type: string
   readonly namespace?: string
+  readonly order: VersionOrder
 }
 
 /** The ecosystems of OSV (https://ossf.github.io/osv-schema/#affectedpackage-field). */
 const ecosystems: ReadonlyMap<string, EcosystemPackages> = new Map([
-  ['PyPI', { type: 'pypi' }],
-  ['npm', { type: 'npm' }],
-  ['Go', { type: 'golang' }],
-  ['Maven', { type: 'maven' }],
-  ['RubyGems', { type: 'gem' }],
-  ['NuGet', { type: 'nuget' }],
-  ['crates.io', { type: 'cargo' }],
-  ['Packagist', { type: 'composer' }],
-  ['Hex', { type: 'hex' }],
-  ['Pub', { type: 'pub' }],
-  ['Hackage', { type: 'hackage' }],
-  ['CRAN', { type: 'cran' }],
-  ['Alpaquita', { type: 'apk', namespace: 'alpaquita' }],
-  ['Alpine', { type: 'apk', namespace: 'alpine' }],
-  ['Chainguard', { type: 'apk', namespace: 'chainguard' }],
-  ['MinimOS', { type: 'apk', namespace: 'minimos' }],
-  ['Wolfi', { type: 'apk', namespace: 'wolfi' }],
-  ['Debian', { type: 'deb', namespace: 'debian' }],
-  ['Ubuntu', { type: 'deb', namespace: 'ubuntu' }],
-  ['AlmaLinux', { type: 'rpm', namespace: 'almalinux' }],
-  ['Mageia', { type: 'rpm', namespace: 'mageia' }],
-  ['Red Hat', { type: 'rpm', namespace: 'redhat' }],
-  ['Rocky Linux', { type: 'rpm', namespace: 'rocky-linux' }],
-  ['SUSE', { type: 'rpm', namespace: 'suse' }],
-  ['openEuler', { type: 'rpm', namespace: 'openeuler' }],
-  ['openSUSE', { type: 'rpm', namespace: 'opensuse' }],
+  ['PyPI', { type: 'pypi', order: pep440Order }],
+  ['npm', { type: 'npm', order: semanticOrder }],
+  ['Go', { type: 'golang', order: goOrder }],
+  ['Maven', { type: 'maven', order: mavenOrder }],
+  ['RubyGems', { type: 'gem', order: gemOrder }],
+  ['NuGet', { type: 'nuget', order: nugetOrder }],
+  ['crates.io', { type: 'cargo', order: semanticOrder }],
+  ['Packagist', { type: 'composer', order: composerOrder }],
+  ['Hex', { type: 'hex', order: semanticOrder }],
+  ['Pub', { type: 'pub', order: semanticOrder }],
+  ['Hackage', { type: 'hackage', order: numbersOrder }],
+  ['CRAN', { type: 'cran', order: numbersOrder }],
+  ['Alpaquita', { type: 'apk', namespace: 'alpaquita', order: apkOrder }],
+  ['Alpine', { type: 'apk', namespace: 'alpine', order: apkOrder }],
+  ['Chainguard', { type: 'apk', namespace: 'chainguard', order: apkOrder }],
+  ['MinimOS', { type: 'apk', namespace: 'minimos', order: apkOrder }],
+  ['Wolfi', { type: 'apk', namespace: 'wolfi', order: apkOrder }],
+  ['Debian', { type: 'deb', namespace: 'debian', order: debianOrder }],
+  ['Ubuntu', { type: 'deb', namespace: 'ubuntu', order: debianOrder }],
+  ['AlmaLinux', { type: 'rpm', namespace: 'almalinux', order: rpmOrder }],
+  ['Mageia', { type: 'rpm', namespace: 'mageia', order: rpmOrder }],
+  ['Red Hat', { type: 'rpm', namespace: 'redhat', order: rpmOrder }],
+  ['Rocky Linux', { type: 'rpm', namespace: 'rocky-linux', order: rpmOrder }],
+  ['SUSE', { type: 'rpm', namespace: 'suse', order: rpmOrder }],
+  ['openEuler', { type: 'rpm', namespace: 'openeuler', order: rpmOrder }],
+  ['openSUSE', { type: 'rpm', namespace: 'opensuse', order: rpmOrder }],
 ])
 
 /** Types of package URLs whose namespace is the distribution, and no part of the name. */
 export const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
 
 /** Returns the ecosystem without its release, which follows a colon: `Alpine` of `Alpine:v3.20`. */
-function baseOf(ecosystem: string): string {
+export function baseOf(ecosystem: string): string {
   return ecosystem.split(':', 1)[0] ?? ecosystem
 }
 
@@ -72,4 +82,9 @@ export function distributionEcosystem(text: string): string {
   if (known !== undefined && !distributionTypes.has(known.type)) throw new Error(`${base} is no distribution: its documents name their ecosystem`)
   if (text.length > 100 || !/^[A-Za-z][\w .+-]*(?::[\w .+:-]+)?$/.test(text)) throw new Error(`"${text}" is no ecosystem such as Wolfi or Alpine:v3.20`)
   return text
+}
+
+/** Returns the order of the versions of packages, by the type of their package URLs. Undefined for types that OSV does not have. */
+export function orderOfType(type: string): VersionOrder | undefined {
+  return [...ecosystems.values()].find((packages) => packages.type === type)?.order
 }

@@ -1,8 +1,10 @@
+import { compareDigits, compareTexts, orderBy } from './version-order.ts'
+
 /** A part of a version. `place` says which part is greater if the kinds differ: a qualifier, a number after a hyphen, a number after a dot. */
 type Token = { readonly place: typeof places.qualifier; readonly rank: number; readonly word: string } | { readonly place: 1 | 2; readonly digits: string }
 
 /** A parsed version, without the parts that mean nothing. */
-export type MavenVersion = readonly Token[]
+type MavenVersion = readonly Token[]
 
 const places = { qualifier: 0, afterHyphen: 1, afterDot: 2 } as const
 
@@ -28,7 +30,7 @@ function isNull(token: Token): boolean {
  * Parses a version as Maven's version order specification says (https://maven.apache.org/pom.html#version-order-specification). Every text is a version. A change
  * between digits and letters counts as a hyphen, and so does a dot before a qualifier.
  */
-export function parseMaven(text: string): MavenVersion {
+function parse(text: string): MavenVersion {
   const sections: Token[][] = [[]]
   const add = (token: Token): void => {
     if (token.place === places.afterDot) sections.at(-1)?.push(token)
@@ -52,14 +54,10 @@ export function parseMaven(text: string): MavenVersion {
   return sections.flatMap((section) => section.slice(0, section.findLastIndex((token) => !isNull(token)) + 1))
 }
 
-function compareTexts(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0
-}
-
 function compareTokens(a: Token, b: Token): number {
   if (a.place === places.qualifier) return b.place === places.qualifier ? a.rank - b.rank || compareTexts(a.word, b.word) : -1
   if (b.place === places.qualifier) return 1
-  return a.place - b.place || a.digits.length - b.digits.length || compareTexts(a.digits, b.digits)
+  return a.place - b.place || compareDigits(a.digits, b.digits)
 }
 
 /** Compares a part with the end of a version, which counts as the release. After zeros comes a part that is greater. */
@@ -68,7 +66,7 @@ function compareToEnd(token: Token): number {
 }
 
 /** Compares two versions: below 0 if `a` is older. */
-export function compareMaven(a: MavenVersion, b: MavenVersion): number {
+function compare(a: MavenVersion, b: MavenVersion): number {
   for (let at = 0; ; at++) {
     const [one, other] = [a[at], b[at]]
     if (one === undefined) return other === undefined ? 0 : -compareToEnd(other) || -1
@@ -79,6 +77,9 @@ export function compareMaven(a: MavenVersion, b: MavenVersion): number {
 }
 
 /** True if a part says that the version comes before its release, such as `rc` or `SNAPSHOT`. */
-export function isMavenPrerelease(version: MavenVersion): boolean {
+function isPrerelease(version: MavenVersion): boolean {
   return version.some((token) => token.place === places.qualifier && token.rank < releaseRank)
 }
+
+/** The order of Maven. */
+export const mavenOrder = orderBy({ parse, compare, isPrerelease })
