@@ -14,3 +14,4 @@ export { isDownloaded, problemOf, readSource, sourceSecrets, type FeedContent } 
 export { Feeds, type FeedObserver } from './feeds/feeds.ts'
 export { importInServer, serveImports, type ImportSummary, type ImportWatcher } from './import/import-socket.ts'
 export { exportRoutes } from './exports/export-routes.ts'
+export type { OsvFacts, OsvRange, OsvVersions } from './advisories/osv-facts.ts'
