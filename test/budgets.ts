@@ -43,12 +43,9 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   base: 10,
   bench: 28,
   cache: 45,
-<<<<<<< HEAD
   catalogue: 72,
-=======
   catalogue: 50,
   contents: 30,
->>>>>>> 6bf96122 (feat(contents): packages are read from the layers of an image)
   cli: 70,
   config: 14,
   contents: 25,

@@ -1,148 +1,21 @@
 import { describe, expect, test } from 'vitest'
-import { matchPackage, subjectOf, type Match, type MatchPlace } from '../../src/contents/index.ts'
-import { rules, type RuleName } from '../../src/contents/matching/rules.ts'
-import type { Distribution, ImagePackage } from '../../src/contents/package.ts'
-import { advisoriesOf, packageAt } from './advisories.ts'
-
-type Range = Readonly<Record<string, string>>[]
-
-function osvDocument(ecosystem: string, name: string, affected: object = {}, more: object = {}): object {
-  return {
-    id: 'CVE-2026-1',
-    published: '2026-01-01T00:00:00Z',
-    modified: '2026-01-02T00:00:00Z',
-    affected: [{ package: { ecosystem, name }, ...affected }],
-    ...more,
-  }
-}
-
-const ranged = (type: string, ...events: Range): object => ({ ranges: [{ type, events }] })
-
-/** A document of a package's own advisories, with its events at days that follow each other. */
-function ownDocument(name: string, ...events: readonly (readonly [type: string, data: object])[]): object {
-  const dated = events.map(([type, data], at) => ({ type, timestamp: `2026-03-0${at + 1}T00:00:00Z`, data }))
-  return { 'schema-version': '2.0.2', package: { name }, advisories: [{ id: 'OWN-1', aliases: ['CVE-2026-1'], events: dated }] }
-}
-
-function vexDocument(product: string, statement: object, component?: string): object {
-  const products = [{ '@id': product, ...(component === undefined ? {} : { subcomponents: [{ '@id': component }] }) }]
-  const statements = [{ vulnerability: { name: 'CVE-2026-1' }, products, ...statement }]
-  return {
-    '@context': 'https://openvex.dev/ns/v0.2.0',
-    '@id': 'https://example.com/vex',
-    author: 'Example',
-    timestamp: '2026-04-01T00:00:00Z',
-    version: 1,
-    statements,
-  }
-}
-
-const manual: readonly [string, object] = ['detection', { type: 'manual' }]
-const falsePositive: readonly [string, object] = ['false-positive-determination', { type: 'vulnerable-code-not-included-in-package', note: 'not built' }]
-const wolfi: Distribution = { id: 'wolfi', version: '20230201' }
-
-interface Case {
-  readonly documents: readonly object[]
-  readonly found: ImagePackage
-  readonly image?: Distribution
-  readonly place?: MatchPlace
-  readonly ecosystem?: string
-}
-
-function matchesOf({ documents, found, image, place, ecosystem }: Case): Match[] {
-  return matchPackage(subjectOf(found, image), advisoriesOf(documents, ecosystem), place)
-}
-
-const npmRange = osvDocument('npm', 'left', ranged('SEMVER', { introduced: '1.0.0' }, { fixed: '1.2.0' }))
-const npmAt = (version: string): ImagePackage => packageAt(`pkg:npm/left@${version}`)
-const apkAt = (version: string): ImagePackage => packageAt(`pkg:apk/wolfi/tool@${version}`)
-const own = (...events: readonly (readonly [string, object])[]): Pick<Case, 'documents' | 'image' | 'ecosystem'> => ({
-  documents: [ownDocument('tool', ...events)],
-  image: wolfi,
-  ecosystem: 'Wolfi',
-})
-
-/** One row for each rule. Undefined: the advisory says nothing. */
-const ruleRows: Readonly<Record<RuleName, readonly [Case, Pick<Match, 'state' | 'fixedVersion'> | undefined]>> = {
-  withdrawn: [{ documents: [{ ...npmRange, withdrawn: '2026-02-01T00:00:00Z' }], found: npmAt('1.1.0') }, undefined],
-  'not approved': [{ documents: [], found: npmAt('1.1.0') }, undefined],
-  'other artifact': [
-    { documents: [vexDocument('pkg:oci/app', { status: 'affected', action_statement: 'wait' }, 'pkg:npm/left')], found: npmAt('1.1.0') },
-    undefined,
-  ],
-  'other version': [{ documents: [vexDocument('pkg:npm/left@1.0.0', { status: 'affected', action_statement: 'wait' })], found: npmAt('1.1.0') }, undefined],
-  'false positive': [
-    { ...own(manual, falsePositive), found: apkAt('1.0-r0') },
-    { state: 'not_affected', fixedVersion: '' },
-  ],
-  'true positive': [
-    { ...own(manual, ['true-positive-determination', { note: 'yes' }]), found: apkAt('1.0-r0') },
-    { state: 'affected', fixedVersion: '' },
-  ],
-  'fix not planned': [
-    { ...own(manual, ['fix-not-planned', { note: 'old' }]), found: apkAt('1.0-r0') },
-    { state: 'affected', fixedVersion: '' },
-  ],
-  'analysis not planned': [
-    { ...own(manual, ['analysis-not-planned', { note: 'old' }]), found: apkAt('1.0-r0') },
-    { state: 'affected', fixedVersion: '' },
-  ],
-  'pending upstream fix': [
-    { ...own(manual, ['pending-upstream-fix', { note: 'wait' }]), found: apkAt('1.0-r0') },
-    { state: 'affected', fixedVersion: '' },
-  ],
-  'commits only': [{ documents: [osvDocument('npm', 'left', ranged('GIT', { introduced: '0' }))], found: npmAt('1.1.0') }, undefined],
-  'listed version': [
-    { documents: [osvDocument('PyPI', 'left', { versions: ['1.0'] })], found: packageAt('pkg:pypi/left@1.0.0') },
-    { state: 'affected', fixedVersion: '' },
-  ],
-  'inside of a range': [
-    { documents: [npmRange], found: npmAt('1.1.0') },
-    { state: 'affected', fixedVersion: '1.2.0' },
-  ],
-  'after the fix of a range': [
-    { documents: [npmRange], found: npmAt('1.2.0') },
-    { state: 'fixed', fixedVersion: '1.2.0' },
-  ],
-  'outside of ranges': [
-    { documents: [npmRange], found: npmAt('0.9.0') },
-    { state: 'not_affected', fixedVersion: '' },
-  ],
-  'unreadable range or version': [
-    { documents: [npmRange], found: npmAt('latest') },
-    { state: 'under_investigation', fixedVersion: '' },
-  ],
-  'fixed in any version': [
-    { documents: [vexDocument('pkg:npm/left', { status: 'fixed' })], found: npmAt('1.1.0') },
-    { state: 'fixed', fixedVersion: '' },
-  ],
-  'has the fix': [
-    { ...own(manual, ['fixed', { 'fixed-version': '1.0-r3' }]), found: apkAt('1.0-r10') },
-    { state: 'fixed', fixedVersion: '1.0-r3' },
-  ],
-  'unreadable version': [
-    { ...own(['fixed', { 'fixed-version': '1.0-r3' }]), found: apkAt('unknown') },
-    { state: 'under_investigation', fixedVersion: '' },
-  ],
-  'before the fix': [
-    { ...own(manual, ['fixed', { 'fixed-version': '1.0-r3' }]), found: apkAt('1.0-r2') },
-    { state: 'affected', fixedVersion: '1.0-r3' },
-  ],
-  detected: [
-    { ...own(manual), found: apkAt('1.0-r0') },
-    { state: 'under_investigation', fixedVersion: '' },
-  ],
-}
-
-describe('the rule', () => {
-  test.each(rules.map(({ name }) => name))('%s', (name) => {
-    const [given, expected] = ruleRows[name]
-    const matches = matchesOf(given)
-    expect(matches.map(({ state, fixedVersion, why }) => ({ state, fixedVersion, rule: why.rule }))).toEqual(
-      expected === undefined ? [] : [{ ...expected, rule: name }],
-    )
-  })
-})
+import type { Distribution } from '../../src/contents/package.ts'
+import {
+  apkAt,
+  falsePositive,
+  manual,
+  ownDocument,
+  matchesOf,
+  npmAt,
+  npmRange,
+  osvDocument,
+  own,
+  packageAt,
+  ranged,
+  vexDocument,
+  wolfi,
+  type Case,
+} from './advisories.ts'
 
 const debian: Distribution = { id: 'debian', version: '12' }
 const fixedIn = (version: string): object => ranged('ECOSYSTEM', { introduced: '0' }, { fixed: version })

@@ -5,12 +5,12 @@ import type { OsvFacts } from '../../catalogue/index.ts'
 import { ReviewState, type Advisory, type AdvisoryEvent } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { sourceEcosystems } from './distributions.ts'
 import { affectedVersionsOf, type AffectedVersions } from './ranges.ts'
-import { keyOf, nameForm, parsePurl, type Subject, type SubjectVersion } from './subject.ts'
+import { keyOf, nameForm, parsePurl, type MatchSubject, type SubjectVersion } from './subject.ts'
 
 /** An advisory, read to be compared with many packages. */
 export interface ReadAdvisory {
   readonly advisory: Advisory
-  /** By this, packages find it: see `Subject.keys`. */
+  /** By this, packages find it: see `MatchSubject.keys`. */
   readonly key: string
   /** The package in the form of its ecosystem. */
   readonly name: string
@@ -70,8 +70,8 @@ function packageOf({ componentType, componentLocation }: Advisory, { ecosystem: 
 }
 
 /**
- * Returns an advisory to compare it with packages. Undefined if it can be about no package: its identifier is no package, its versions have no order, or the
- * one version that it names is none.
+ * Returns an advisory to compare it with packages. Undefined if it can be about no package. Then its identifier is no package, its versions have no order, or
+ * it names one version that cannot be read.
  */
 export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvisory | undefined {
   const found = packageOf(advisory, facts)
@@ -101,12 +101,12 @@ export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvi
 }
 
 /** True if an advisory is about the package, whatever its version. */
-export function isAbout({ key, name, release, isOfSource }: ReadAdvisory, subject: Subject): boolean {
+export function isAbout({ key, name, release, isOfSource }: ReadAdvisory, subject: MatchSubject): boolean {
   if (!subject.keys.includes(key) || !subject.isOfRelease(release)) return false
   return isOfSource ? name === subject.source : name === subject.name || name === subject.source
 }
 
 /** Returns the version that an advisory of the package is about: that of the source package if it names this one. */
-export function versionFor({ name }: ReadAdvisory, subject: Subject): SubjectVersion {
+export function versionFor({ name }: ReadAdvisory, subject: MatchSubject): SubjectVersion {
   return name === subject.name && name !== subject.source ? subject.version : subject.sourceVersion
 }

@@ -3,7 +3,7 @@ import type { AdvisoryEvent_FalsePositiveDetermination_Type as FalsePositive, Se
 import { isAbout, versionFor, type ReadAdvisory } from './advisory.ts'
 import { answerOf } from './ranges.ts'
 import { matchStates, verdictOf, weights, type MatchState, type RuleName, type Verdict } from './rules.ts'
-import type { Subject } from './subject.ts'
+import type { MatchSubject } from './subject.ts'
 
 /** Why a match has its state. */
 export interface MatchReason {
@@ -38,7 +38,7 @@ export interface MatchPlace {
 }
 
 /** Returns what an advisory says about a package. Undefined if it says nothing. */
-function verdictFor(read: ReadAdvisory, subject: Subject, { artifacts = [] }: MatchPlace): Verdict | undefined {
+function verdictFor(read: ReadAdvisory, subject: MatchSubject, { artifacts = [] }: MatchPlace): Verdict | undefined {
   if (!isAbout(read, subject)) return undefined
   const version = versionFor(read, subject)
   const { artifact, affected, order } = read
@@ -134,7 +134,7 @@ function matchOf(id: string, all: readonly Verdict[]): Match {
  * Returns what is known about the vulnerabilities of a package, in the order of their ids. `advisories` are those that have one of its keys; others are ignored.
  * Their order does not count.
  */
-export function matchPackage(subject: Subject, advisories: readonly ReadAdvisory[], place: MatchPlace = {}): Match[] {
+export function matchPackage(subject: MatchSubject, advisories: readonly ReadAdvisory[], place: MatchPlace = {}): Match[] {
   const verdicts = advisories.map((read) => verdictFor(read, subject, place)).filter((verdict) => verdict !== undefined)
   return [...byVulnerability(verdicts)].map(([id, some]) => matchOf(id, some)).sort((a, b) => compareTexts(a.id, b.id))
 }

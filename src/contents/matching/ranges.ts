@@ -79,26 +79,27 @@ export function affectedVersionsOf({ ranges, versions }: OsvVersions, order: Ver
   }
 }
 
+/** Returns the version that has the fix and is the next after `version`. Empty if there is none. */
+function nextFix({ bounds }: VersionRange, version: ReadVersion): string {
+  return bounds.find(({ kind, at }) => kind === 'fixed' && at !== undefined && at.compareTo(version) > 0)?.at?.text ?? ''
+}
+
+/** True if a version is at the bound or after it. The last affected version is not after itself. */
+function isPast(version: ReadVersion, { kind, at }: Bound): boolean {
+  if (at === undefined) return true
+  return kind === 'last_affected' ? version.compareTo(at) > 0 : version.compareTo(at) >= 0
+}
+
 /** Returns what one range says (https://ossf.github.io/osv-schema/#evaluation). */
-function answerOfRange({ order, bounds, limits, isUnreadable }: VersionRange, subject: SubjectVersion): RangeAnswer {
+function answerOfRange(range: VersionRange, subject: SubjectVersion): RangeAnswer {
+  const { order, bounds, limits, isUnreadable } = range
   const version = subject.in(order)
   if (version === undefined || isUnreadable) return { says: 'unreadable', fixedVersion: '' }
-  const isAfter = (bound: ReadVersion): boolean => version.compareTo(bound) > 0
+  const last = bounds.findLast((bound) => isPast(version, bound))
+  if (last?.kind === 'fixed') return { says: 'after', fixedVersion: last.at?.text ?? '' }
   const isBeforeLimits = limits.length === 0 || limits.some((limit) => version.compareTo(limit) < 0)
-  let isInside = false
-  let lastFix = ''
-  for (const { kind, at } of bounds) {
-    if (kind === 'introduced') isInside ||= at === undefined || version.compareTo(at) >= 0
-    else if (at !== undefined && (kind === 'fixed' ? version.compareTo(at) >= 0 : isAfter(at))) {
-      isInside = false
-      lastFix = kind === 'fixed' ? at.text : ''
-    }
-  }
-  if (isInside && isBeforeLimits) {
-    const fix = bounds.find(({ kind, at }) => kind === 'fixed' && at !== undefined && at.compareTo(version) > 0)
-    return { says: 'inside', fixedVersion: fix?.at?.text ?? '' }
-  }
-  return lastFix === '' ? { says: 'outside', fixedVersion: '' } : { says: 'after', fixedVersion: lastFix }
+  if (last?.kind !== 'introduced' || !isBeforeLimits) return { says: 'outside', fixedVersion: '' }
+  return { says: 'inside', fixedVersion: nextFix(range, version) }
 }
 
 /** True if a version is one of the single ones, whatever its spelling. */

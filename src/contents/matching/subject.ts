@@ -24,7 +24,7 @@ export class SubjectVersion {
 }
 
 /** A package of an image, as advisories are compared with it. */
-export interface Subject {
+export interface MatchSubject {
   /** The type of its package URL. */
   readonly type: string
   /** Its ecosystem without a release. Empty if there is none. */
@@ -57,7 +57,7 @@ export function nameForm(type: string, name: string): string {
 }
 
 /** The key by which packages and advisories find each other. */
-export function keyOf({ type, ecosystem }: Pick<Subject, 'type' | 'ecosystem'>, name: string): string {
+export function keyOf({ type, ecosystem }: Pick<MatchSubject, 'type' | 'ecosystem'>, name: string): string {
   return `${ecosystem === '' ? type : ecosystem}\0${nameForm(type, name)}`
 }
 
@@ -87,7 +87,7 @@ function sourceVersionOf(version: string, { type, url }: { readonly type: string
 }
 
 /** Returns the package as advisories are compared with it. `image` is the distribution of the image, if it is known. */
-export function subjectOf(found: Pick<ImagePackage, 'purl' | 'type' | 'name' | 'version' | 'origin'>, image?: Distribution): Subject {
+export function subjectOf(found: Pick<ImagePackage, 'purl' | 'type' | 'name' | 'version' | 'origin'>, image?: Distribution): MatchSubject {
   const { type, name, version: written, origin } = found
   const url = parsePurl(found.purl)
   const isOfDistribution = distributionTypes.has(type)
