@@ -24,7 +24,7 @@ const ascending: readonly (readonly [what: string, order: VersionOrder, versions
     'dpkg: tildes and letters',
     debianOrder,
     '1.0~~|1.0~rc1|1.0 1.0-0 0:1.0|1.0-1~bpo1|1.0-1|1.0-1+b1|1.0-1+deb12u2|1.0-1+deb12u10|1.0a|1.0+dfsg-1|1.0.1|1:0.1',
-    'a b|1.0-|x:1',
+    'a b|1.0-|-1|x:1',
   ],
   ['rpm: tildes, carets, letters and numbers', rpmOrder, '1.0~rc1-1|1.0-1|1.0^git1-1|1.0.a-1|1.0.1-1|1.0.10-1.el9|1.0.10-1.el10|1:0.1-1', 'a b|1-2-3|'],
   ['rpm: separators mean nothing', rpmOrder, '1.0-1 1_0-1 1+0-1 01.00-1|1.1-1', '1.0 '],

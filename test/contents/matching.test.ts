@@ -243,6 +243,11 @@ const rows: readonly (readonly [sentence: string, Case, state: string | undefine
     'under_investigation',
   ],
   [
+    'a time before 1970 is one as well',
+    { documents: [osvDocument('npm', 'left', {}, { published: undefined, modified: '0001-01-01T00:00:00Z' })], found: npmAt('1.0.0') },
+    'affected',
+  ],
+  [
     'VEX takes a range away',
     {
       documents: [npmRange, vexDocument('pkg:npm/left@1.1.0', { status: 'not_affected', justification: 'inline_mitigations_already_exist' })],

@@ -20,7 +20,7 @@ function parse(text: string): DebianVersion | undefined {
   if (rest === undefined) return undefined
   const hyphen = rest.lastIndexOf('-')
   const [upstream, revision] = hyphen < 0 ? [rest, ''] : [rest.slice(0, hyphen), rest.slice(hyphen + 1)]
-  return { epoch, upstream: partsOf(upstream), revision: partsOf(revision) }
+  return upstream === '' ? undefined : { epoch, upstream: partsOf(upstream), revision: partsOf(revision) }
 }
 
 /** Returns the place of a character: `~` before the end, letters after it, then all others. */

@@ -40,7 +40,7 @@ function timeOf({ createTime }: AdvisoryEvent): number {
 /** Returns the newest approved events. Those of one moment are in the order of the list: the last of them counts. */
 function newestOf({ events }: Advisory): readonly AdvisoryEvent[] {
   const approved = events.filter(({ reviewState, type }) => reviewState === ReviewState.APPROVED && type.case !== undefined)
-  const newestMs = approved.reduce((latest, event) => Math.max(latest, timeOf(event)), 0)
+  const newestMs = approved.reduce((latest, event) => Math.max(latest, timeOf(event)), -Infinity)
   return approved.filter((event) => timeOf(event) === newestMs)
 }
 
