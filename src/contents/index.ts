@@ -1,5 +1,5 @@
 // What other folders may import of the contents of images. They import nothing else of it.
 export { readAdvisory, type ReadAdvisory } from './matching/advisory.ts'
 export { matchPackage, type Match, type MatchPlace } from './matching/match.ts'
-export { subjectOf, type MatchSubject } from './matching/subject.ts'
-export { packagesOfLayers, type LayerContents, type SkippedFile } from './layers/packages-of-layers.ts'
+export { subjectOf } from './matching/subject.ts'
+export { packagesOfLayers } from './layers/packages-of-layers.ts'

@@ -1,6 +1,6 @@
 import { errorMessage } from '../../base/error-text.ts'
 import { ContentError, contentLimits, type ContentProblem, type Distribution } from '../package.ts'
-import type { FoundPackage } from './found-package.ts'
+import type { LayerPackage } from './layer-package.ts'
 import type { LayerFile } from './layer-file.ts'
 
 /** Reads one kind of file. */
@@ -16,7 +16,7 @@ const maxText = 512
 /** The most licences of a package. */
 const maxLicenses = 20
 /** Types of packages whose files need not say a version. */
-const versionless: readonly FoundPackage['type'][] = ['golang', 'maven']
+const versionless: readonly LayerPackage['type'][] = ['golang', 'maven']
 /** The most problems of a file. */
 const maxProblems = 20
 
@@ -38,12 +38,12 @@ export interface FileProblem {
 
 /** What a file says. The number and size of packages are bounded. */
 export class Findings {
-  readonly packages: FoundPackage[] = []
+  readonly packages: LayerPackage[] = []
   readonly problems: FileProblem[] = []
   distribution: Distribution | undefined
 
   /** Adds a package. Ignores one without a name, or without the version that its ecosystem requires. Throws ContentError TOO_LARGE if there are too many, or if a text is too long. */
-  add({ type, name, version, url = {}, origin = '', licenses = [] }: FoundPackage): void {
+  add({ type, name, version, url = {}, origin = '', licenses = [] }: LayerPackage): void {
     if (name === '' || (version === '' && !versionless.includes(type))) return
     if (this.packages.length >= contentLimits.packages) throw new ContentError('TOO_LARGE', `a file names more than ${contentLimits.packages} packages`)
     const { qualifiers = {}, ...parts } = url

@@ -1,12 +1,12 @@
 import { contentLimits } from '../../package.ts'
-import type { FoundPackage } from '../found-package.ts'
+import type { LayerPackage } from '../layer-package.ts'
 import type { Reader } from '../reader.ts'
 import { fieldsOf, paragraphs, unixLines } from './fields.ts'
 
 /** States of a package whose files are not there. */
 const absent = ['not-installed', 'config-files']
 
-function debianPackage(fields: ReadonlyMap<string, string>): FoundPackage {
+function debianPackage(fields: ReadonlyMap<string, string>): LayerPackage {
   const [name = '', version = '', arch, source = ''] = ['package', 'version', 'architecture', 'source'].map((key) => fields.get(key))
   // `Source: name (version)`; the version is there if it differs.
   const [, origin = '', originVersion] = /^(\S+)(?:\s+\(([^)]*)\))?/.exec(source) ?? []

@@ -1,4 +1,4 @@
-import type { FoundPackage } from '../found-package.ts'
+import type { LayerPackage } from '../layer-package.ts'
 import type { Findings, Reader } from '../reader.ts'
 
 const elf = Buffer.from('\x7fELF', 'latin1')
@@ -83,7 +83,7 @@ async function findBuildInfo(pieces: AsyncIterable<Buffer>): Promise<BuildInfo |
   return undefined
 }
 
-function goModule(path: string, version: string): FoundPackage {
+function goModule(path: string, version: string): LayerPackage {
   const slash = path.lastIndexOf('/')
   return { type: 'golang', name: path, version, url: slash < 0 ? {} : { namespace: path.slice(0, slash), name: path.slice(slash + 1) } }
 }
@@ -96,9 +96,9 @@ function pseudoVersion(settings: ReadonlyMap<string, string>): string {
 }
 
 /** Returns the modules that the lines name, with those that replace others in their place. */
-function modulesOf(lines: readonly (readonly string[])[], settings: ReadonlyMap<string, string>): readonly FoundPackage[] {
+function modulesOf(lines: readonly (readonly string[])[], settings: ReadonlyMap<string, string>): readonly LayerPackage[] {
   const main = lines.some(([kind]) => kind === 'mod') ? 'mod' : 'path'
-  const found: FoundPackage[] = []
+  const found: LayerPackage[] = []
   for (const [kind, name = '', written = ''] of lines) {
     const version = written === unknownVersion ? '' : written
     const before = found.at(-1)

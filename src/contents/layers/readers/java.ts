@@ -1,7 +1,7 @@
 import { posix } from 'node:path'
 import { fromBufferPromise, openPromise, type Entry, type ZipFile } from 'yauzl'
 import { contentLimits } from '../../package.ts'
-import type { FoundPackage } from '../found-package.ts'
+import type { LayerPackage } from '../layer-package.ts'
 import type { Findings, Reader } from '../reader.ts'
 import { fieldsOf, unixLines } from './fields.ts'
 
@@ -28,7 +28,7 @@ interface ArchiveBudget {
 }
 
 interface ArchiveFacts {
-  readonly poms: FoundPackage[]
+  readonly poms: LayerPackage[]
   manifest: ReadonlyMap<string, string> | undefined
 }
 
@@ -40,11 +40,11 @@ async function entryBytes(zip: ZipFile, entry: Entry, most: number): Promise<Buf
   return Buffer.concat(pieces)
 }
 
-function mavenPackage(group: string, artifact: string, version: string): FoundPackage {
+function mavenPackage(group: string, artifact: string, version: string): LayerPackage {
   return { type: 'maven', name: `${group}:${artifact}`, version, url: { namespace: group, name: artifact } }
 }
 
-function pomPackage(text: string): FoundPackage | undefined {
+function pomPackage(text: string): LayerPackage | undefined {
   const lines = text.split('\n').map((line) => /^\s*(groupId|artifactId|version)\s*[=:]\s*(\S+)/.exec(line))
   const values = new Map(lines.map((line) => [line?.[1], line?.[2]]))
   const [group, artifact, version] = ['groupId', 'artifactId', 'version'].map((key) => values.get(key))
@@ -57,7 +57,7 @@ function firstField(manifest: ReadonlyMap<string, string>, names: readonly strin
 }
 
 /** Returns the package of an archive without a `pom.properties` of its own, from its file name and manifest. */
-function packageOfManifest(fileName: string, manifest: ReadonlyMap<string, string>): FoundPackage | undefined {
+function packageOfManifest(fileName: string, manifest: ReadonlyMap<string, string>): LayerPackage | undefined {
   const base = fileName.replace(archive, '')
   const [, fileArtifact = base, fileVersion] = /^(.+?)-(\d[\w.+-]*)$/.exec(base) ?? []
   const artifact = fileArtifact === '' ? firstField(manifest, nameFields) : fileArtifact

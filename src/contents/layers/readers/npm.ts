@@ -1,4 +1,4 @@
-import type { FoundPackage } from '../found-package.ts'
+import type { LayerPackage } from '../layer-package.ts'
 import type { Reader } from '../reader.ts'
 
 const maxBytes = 4 * 1024 * 1024
@@ -10,7 +10,7 @@ function licenseName(value: unknown): readonly string[] {
 }
 
 /** Returns the package of a parsed `package.json`, or undefined if it has no name or version. */
-function npmPackage(json: unknown): FoundPackage | undefined {
+function npmPackage(json: unknown): LayerPackage | undefined {
   if (json === null || typeof json !== 'object' || !('name' in json) || !('version' in json)) return undefined
   const { name, version } = json
   if (typeof name !== 'string' || typeof version !== 'string') return undefined

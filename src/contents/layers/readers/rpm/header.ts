@@ -1,4 +1,4 @@
-import type { FoundPackage } from '../../found-package.ts'
+import type { LayerPackage } from '../../layer-package.ts'
 
 /** Tags of a header, by number. */
 const tags = { 1000: 'name', 1001: 'version', 1002: 'release', 1003: 'epoch', 1014: 'license', 1022: 'arch', 1044: 'source' } as const
@@ -42,7 +42,7 @@ function valuesOf(header: Buffer): ReadonlyMap<Tag, string> {
 }
 
 /** Returns the package that a header of rpm describes. Throws an Error if the header is damaged. */
-export function rpmPackage(header: Buffer): FoundPackage {
+export function rpmPackage(header: Buffer): LayerPackage {
   const values = valuesOf(header)
   const text = (tag: Tag): string => values.get(tag) ?? ''
   const [name, version, release, arch, source] = [text('name'), text('version'), text('release'), text('arch'), text('source')]

@@ -5,7 +5,7 @@ import type { Distribution, ImagePackage } from '../package.ts'
 const distributionTypes = ['apk', 'deb', 'rpm'] as const
 
 /** A package as a reader finds it, before the distribution of the image is known. */
-export interface FoundPackage {
+export interface LayerPackage {
   readonly type: (typeof distributionTypes)[number] | 'golang' | 'maven' | 'npm' | 'pypi'
   /** The name as its ecosystem writes it, with its namespace. */
   readonly name: string
@@ -33,7 +33,7 @@ function distributionName({ id, version }: Distribution): string {
 }
 
 /** Returns the package with its canonical URL. Throws an Error if its ecosystem does not allow the name or version. */
-export function imagePackage(found: FoundPackage, distribution: Distribution | undefined, locations: readonly string[]): ImagePackage {
+export function imagePackage(found: LayerPackage, distribution: Distribution | undefined, locations: readonly string[]): ImagePackage {
   const { type, name, version, url = {}, origin = '', licenses = [] } = found
   const known = isOfDistribution(type) ? distribution : undefined
   const namespace = known === undefined ? url.namespace : (namespaces[known.id] ?? known.id)
