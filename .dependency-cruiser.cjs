@@ -22,7 +22,7 @@ const order = [
 const domains = ['iam', 'registry', 'events', 'audit', 'catalogue', 'contents']
 
 /** folder -> folders of its own layer that it may import. */
-const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry'], contents: ['catalogue'] }
+const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry'], contents: ['catalogue', 'registry'] }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
