@@ -26,7 +26,7 @@ const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
-  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit', 'catalogue', 'contents/layers'] },
+  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit', 'catalogue', 'contents/layers', 'contents/segments'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
   { packages: ['@koa/router'], folders: ['transport/web'] },
   { packages: ['preact-render-to-string'], folders: ['transport/web'] },

@@ -1,5 +1,5 @@
 import type { Digest } from '../base/digest.ts'
-import type { Uid } from '../base/uid.ts'
+import type { ImageName } from '../cache/lists/contents-source.ts'
 import type { SkippedFile } from './layers/packages-of-layers.ts'
 import type { ContentProblem, Distribution, ImagePackage } from './package.ts'
 import type { DescribedProduct } from './sbom/forms.ts'
@@ -8,13 +8,6 @@ import type { DescribedProduct } from './sbom/forms.ts'
 export const contentSources = ['attestation', 'referrer', 'tag', 'layers'] as const
 /** One of `contentSources`: an attestation in the index, a referrer, a tag of cosign, or the layers. */
 export type ContentSource = (typeof contentSources)[number]
-
-/** An image of one platform in a repo. */
-export interface ImageName {
-  readonly repo: Uid
-  /** The SHA-256 digest of its manifest. */
-  readonly digest: Digest
-}
 
 /** What was found in an image, or why nothing was. */
 export interface ImageContents extends ImageName {

@@ -65,6 +65,7 @@ import {
   batchCreateRoleBindings,
   acceptTerms,
 } from '../iam/index.ts'
+import { listPackages } from '../contents/index.ts'
 import {
   getRepoReadme,
   updateRepoReadme,
@@ -147,6 +148,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
   'taproot.registry.v2.ReposService/ListMirrors': listMirrors,
   'taproot.registry.v2.ReposService/EndMirror': endMirror,
+  'taproot.registry.v2.ContentsService/ListPackages': listPackages,
   'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
   'taproot.registry.v2.ImagesService/GetSize': getSize,
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,

@@ -19,6 +19,7 @@ import type { TaskTurn } from '../base/task-thread.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
+import type { ContentsSource } from '../cache/lists/contents-source.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
@@ -59,18 +60,6 @@ export interface Cascader {
 export interface ContentSource {
   /** True if the upstream registry has the manifest. `digest` is its digest there. */
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
-}
-
-/** A vulnerability in an image, by its id and its other names. */
-export interface ImageVulnerability {
-  readonly id: string
-  readonly aliases: readonly string[]
-}
-
-/** What is known about the contents of images. */
-export interface ImageContents {
-  /** Resolves with the vulnerabilities in an image, each once; undefined if its contents are not known. */
-  vulnerabilitiesOf(image: { readonly repo: Uid; readonly digest: Digest }, signal: AbortSignal): Promise<readonly ImageVulnerability[] | undefined>
 }
 
 /** The settings on which the behaviour of resources depends. */
@@ -139,7 +128,7 @@ export interface Services {
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
   /** Undefined in processes that know the contents of no image. */
-  readonly imageContents: ImageContents | undefined
+  readonly imageContents: ContentsSource | undefined
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined
   /** The catalogues that are kept; undefined without an upstream. */

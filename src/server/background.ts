@@ -1,6 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { AuditSegments } from '../audit/index.ts'
 import { feedRequestPrefix, type FeedObserver } from '../catalogue/index.ts'
+import type { ContentsObserver } from '../contents/index.ts'
 import { errorText } from '../base/error-text.ts'
 import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
 import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../domains/expire.ts'
@@ -23,6 +24,8 @@ const collectEveryMs = 60 * 60_000
 const countEveryMs = 60 * 60_000
 /** Interval at which the leader looks for feeds that are due, in milliseconds. */
 const feedsEveryMs = 60_000
+/** Interval at which the active worker looks for images to read, in milliseconds. */
+const contentsEveryMs = 1_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /**
  * How long a process that stops waits until its leadership is released, in milliseconds. If the store is unreachable, the lease must
@@ -33,12 +36,12 @@ const resignTimeoutMs = 1_000
 const leaseLifeMs = 15_000
 
 /** Receives measurements of background work, for metrics. */
-export interface BackgroundObserver extends FeedObserver {
+export interface BackgroundObserver extends FeedObserver, ContentsObserver {
   leading(leads: boolean): void
   /** Whether this process runs the work of role `worker`. */
   working(works: boolean): void
   expired(what: ExpiredSort, count: number): void
-  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds` or `collect`. */
+  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds`, `contents` or `collect`. */
   failed(work: string): void
 }
 
@@ -155,7 +158,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
 
 /** Runs the jobs of role `worker` until `signal` aborts. They may take long, and need much memory and disk space. */
 async function doWork(background: Background, signal: AbortSignal): Promise<void> {
-  const { feeds, cache } = background.engine
+  const { feeds, contentsJob, cache } = background.engine
   const requested = new Alarm()
   const forget = cache.onKey((key) => {
     if (key.startsWith(feedRequestPrefix)) requested.ring()
@@ -163,7 +166,12 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
   // A reload of the cache may contain requests that the watch did not report.
   const forgetResets = cache.onReset(requested.ring)
   try {
-    await keepDoing(background, { name: 'feeds', work: () => feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal)
+    await Promise.all([
+      keepDoing(background, { name: 'feeds', work: () => feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal),
+      contentsJob === undefined
+        ? undefined
+        : keepDoing(background, { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() }, signal),
+    ])
   } finally {
     forget()
     forgetResets()
@@ -265,11 +273,18 @@ export function createBackgroundMetrics(registry: Registry): BackgroundObserver 
     labelNames: ['feed'],
     registers,
   })
+  const contents = new Counter({
+    name: 'taproot_image_contents_total',
+    help: 'Images whose contents were read, by source; problem is empty if they are known',
+    labelNames: ['source', 'problem'],
+    registers,
+  })
   return {
     leading: (leads) => leader.set(leads ? 1 : 0),
     working: (works) => worker.set(works ? 1 : 0),
     expired: (what, count) => expired.inc({ what }, count),
     failed: (work) => failures.inc({ work }),
+    read: (source, problem) => contents.inc({ source, problem }),
     ran(feed, state) {
       feedFailures.set({ feed }, state.failures)
       if (state.succeededMs !== undefined) feedSuccess.set({ feed }, state.succeededMs / 1000)

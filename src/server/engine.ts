@@ -19,6 +19,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
+import { ContentsJob, readContents, Segments } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -68,6 +69,9 @@ export interface Engine {
   readonly collector: Collector | undefined
   /** Undefined where no upstream is configured: it keeps the catalogues. */
   readonly catalogues: Catalogues | undefined
+  /** What images contain, and the job that reads them. Both are undefined where no upstream is configured. */
+  readonly imageContents: Segments | undefined
+  readonly contentsJob: ContentsJob | undefined
   readonly feeds: Feeds
   readonly services: Services
 }
@@ -137,6 +141,8 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const grants = new GrantsIndex(cache)
   const directory = join(config.dataDir, 'catalogues')
   const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log })
+  const contents = upstream === undefined ? undefined : { store, cache, upstream, directory: join(config.dataDir, 'contents'), clock, random, log }
+  const imageContents = contents === undefined ? undefined : new Segments(contents)
   const feeds = new Feeds({ feeds: config.catalogues.feeds, store, cache, catalogues, fetch, clock, random, log })
   const services: Services = {
     store,
@@ -174,13 +180,17 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
-    imageContents: undefined,
+    imageContents,
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
-  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services }
+  return {
+    ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
+    imageContents,
+    contentsJob: contents === undefined ? undefined : new ContentsJob({ ...contents, services, read: (name, _, during) => readContents({ services, upstream: contents.upstream }, name, during) }),
+  }
 }
 
 function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {

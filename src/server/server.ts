@@ -117,14 +117,14 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
   const { listen, api: settings } = options.config
   const api = createApiPort(options)
   const address = { host: listen, port: settings.port }
-  const { catalogues, cache } = options.engine
-  let endCatalogues: (() => Promise<void>) | undefined
+  const { catalogues, imageContents, cache } = options.engine
+  const ends: (() => Promise<void>)[] = []
   let endImports: (() => Promise<void>) | undefined
   return {
     grpc: api.grpc,
     routes: api.routes,
     async open() {
-      endCatalogues = catalogues?.serve()
+      ends.push(...[catalogues?.serve(), imageContents?.serve()].filter((end) => end !== undefined))
       if (catalogues !== undefined && options.config.store.kind === 'sqlite')
         endImports = await serveImports({ dataDir: options.config.dataDir, catalogues, tables: cache.tables, log: options.log })
       return openPort('api.port', address, () => api.port.listen(address.host, address.port))
@@ -133,7 +133,7 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
     async close() {
       await endImports?.()
       await api.close()
-      await endCatalogues?.()
+      for (const end of ends) await end()
     },
   }
 }

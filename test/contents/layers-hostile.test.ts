@@ -105,7 +105,7 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
   test.each(rows)('%s', async (_title, path, data) => {
     const { purls, skipped } = await read([{ path, data }, good])
     expect(purls).toContain(goodPurl)
-    expect([...new Set(skipped)]).toEqual([expect.stringMatching(new RegExp(`^(UNREADABLE|TOO_LARGE) ${path}$`))])
+    expect([...new Set(skipped)]).toEqual([expect.stringMatching(new RegExp(`^(UNREADABLE|TOO_LARGE) /${path}$`))])
   })
 
   test.each([

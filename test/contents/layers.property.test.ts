@@ -24,7 +24,7 @@ class NaiveFiles {
   }
 
   packages(): string[] {
-    return [...this.files].flatMap(([path, { name }]) => (name === undefined ? [] : [`${name} ${path}`])).sort()
+    return [...this.files].flatMap(([path, { name }]) => (name === undefined ? [] : [`${name} /${path}`])).sort()
   }
 
   #removeIf(isRemoved: (path: string, layer: number) => boolean): void {

@@ -155,7 +155,7 @@ describe('layers', () => {
       { path: 'e/package.json', type: '2', link: '/b/package.json' },
     ])
     const { packages } = await packagesOfLayers([piecesOf(layer)], signal)
-    expect(packages).toMatchObject([{ purl: 'pkg:npm/b@1', locations: ['b/package.json', 'c/package.json'] }])
+    expect(packages).toMatchObject([{ purl: 'pkg:npm/b@1', locations: ['/b/package.json', '/c/package.json'] }])
   })
 
   test('each layer is read to its end', async () => {

@@ -1,8 +1,18 @@
 import { entriesOf } from '../../src/store/pages.ts'
 import type { Revision, Store } from '../../src/store/store.ts'
 
-/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, and counts. */
-const background = ['x/audit/', 'x/events/progress/', 'x/events/failed/', 'x/events/cut/', 'x/usage/', 'x/content/', 'x/manifests/']
+/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, and contents of images. */
+const background = [
+  'x/audit/',
+  'x/events/progress/',
+  'x/events/failed/',
+  'x/events/cut/',
+  'x/usage/',
+  'x/content/',
+  'x/manifests/',
+  'meta/contents',
+  'x/unread/',
+]
 
 /** Resolves with the revision of the last commit. */
 export async function revisionOf(store: Store): Promise<Revision> {

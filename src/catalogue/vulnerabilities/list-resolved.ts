@@ -6,10 +6,11 @@ import type { Digest } from '../../base/digest.ts'
 import { DomainError, maxViolations } from '../../base/errors.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
+import type { ImageVulnerability } from '../../cache/lists/contents-source.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { notFound } from '../../engine/errors.ts'
-import { callerOf, turnOf, type Context, type Handler, type ImageVulnerability, type Services } from '../../engine/services.ts'
+import { callerOf, turnOf, type Context, type Handler, type Services } from '../../engine/services.ts'
 import {
   ListResolvedVulnsReportsResponseSchema,
   ResolvedVulnsReportSchema,

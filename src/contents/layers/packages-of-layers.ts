@@ -76,7 +76,8 @@ class LayerReader {
     const packages = new Map<string, ImagePackage>()
     const skipped: SkippedFile[] = []
     const distribution = osReleasePaths.map((path) => this.#tree.get(path.split('/'))?.value.findings.distribution).find((found) => found !== undefined)
-    for (const { path, value } of this.#tree.files()) {
+    for (const { path: name, value } of this.#tree.files()) {
+      const path = `/${name}`
       for (const found of value.findings.packages) {
         try {
           const one = imagePackage(found, distribution, [path])

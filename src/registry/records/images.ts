@@ -7,6 +7,7 @@ import { ArchitecturesSchema, SizeSchema, type GetArchitecturesRequest, type Get
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
+import type { ManifestName } from './manifest-keys.ts'
 import { heldManifest } from './manifests.ts'
 
 /** The architecture that an index gives for attestations. */
@@ -29,6 +30,23 @@ async function imageAt(services: Services, context: Context, image: { repoUid: s
 function imagesOf(digest: string, record: ManifestRecord): { architecture: string; digest: string }[] {
   const images = record.children.length > 0 ? record.children : [{ architecture: record.architecture, digest }]
   return images.filter(({ architecture }) => architecture !== '' && architecture !== noArchitecture)
+}
+
+/** An image of one platform. */
+export interface PlatformImage {
+  readonly digest: Digest
+  /** For example `amd64`. */
+  readonly architecture: string
+}
+
+/**
+ * Resolves with the image with this digest, or with those of an index, in its order. Attestations and artifacts are no images. Rejects with code 5 if the repo does
+ * not hold the digest.
+ */
+export async function platformImages(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<readonly PlatformImage[]> {
+  const record = await heldManifest(services, { repo, digest }, signal)
+  if (record === undefined) throw imageNotFound(`${repo}@${digest}`)
+  return imagesOf(digest, record).map((image) => ({ digest: image.digest as Digest, architecture: image.architecture })) // a cast: records hold checked digests
 }
 
 /** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */

@@ -9,6 +9,9 @@ export const manifestPrefix = 'x/manifest/'
 /** Key prefix of all referrers. There is one key for each manifest with a subject. */
 export const referrerPrefix = 'x/referrer/'
 
+/** Key prefix of manifests whose contents are to be read, or read again. */
+export const unreadPrefix = 'x/unread/'
+
 /** A manifest, by its repo and digest. */
 export interface ManifestName {
   readonly repo: Uid
@@ -18,6 +21,11 @@ export interface ManifestName {
 /** Returns the key of a manifest's record. */
 export function manifestKey(repo: string, digest: string): string {
   return `${manifestPrefix}${repo}/${digest}`
+}
+
+/** Returns the key that asks for the contents of an image or index. */
+export function unreadKey(repo: string, digest: string): string {
+  return `${unreadPrefix}${repo}/${digest}`
 }
 
 /** Returns the key prefix of all manifests whose subject is this digest. */

@@ -1,6 +1,6 @@
 import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
-import type { Digest } from '../../base/digest.ts'
+import { digestOfHex, type Digest } from '../../base/digest.ts'
 import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -15,7 +15,7 @@ import type { MutationContext, Services } from '../../engine/services.ts'
 import { storedChange, storedRoom } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 import { blobKey } from './blobs.ts'
-import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
+import { manifestIn, manifestKey, referrerKeyPrefix, unreadKey, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { readHead, type TagHead } from '../tags/tag-history.ts'
 import { emitTagDeleted, planMove, planRemoval, readTags } from '../tags/tag-moves.ts'
@@ -205,6 +205,14 @@ function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { 
   // Adds the referrer under the pushed digest only, so that lists of referrers have it once.
   const { subject } = put.record
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
+  for (const digest of describedBy(put)) changes.write({ kind: 'put', key: unreadKey(repo, digest), value: new Uint8Array() })
+}
+
+/** Returns the digests whose contents a manifest may tell: its own, that of its subject, or those in the names of cosign's tags. */
+function describedBy({ digest, record, tags }: ManifestPut): ReadonlySet<string> {
+  if (record.subject !== '') return new Set([record.subject])
+  const named = tags.map((tag) => /^sha256-([0-9a-f]{64})\.(?:att|sbom|sig)$/.exec(tag)?.[1])
+  return new Set(named.length === 0 ? [digest] : named.map((hex) => (hex === undefined ? digest : digestOfHex('sha256', hex))))
 }
 
 /** Adds the move of a tag to the pushed manifest to the transaction. Returns the data of its event. */

@@ -1,7 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { trustedUid } from '../../../src/base/uid.ts'
-import type { ImageVulnerability, Services } from '../../../src/engine/services.ts'
+import type { ImageVulnerability } from '../../../src/cache/lists/contents-source.ts'
+import type { Services } from '../../../src/engine/services.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'
 import { importDocuments, osvDocument } from '../../support/import-advisories.ts'
 import { freshName, makeOrganisation, type Organisation } from '../../support/test-server.ts'
@@ -35,10 +36,16 @@ async function push({ server }: Spec, { owner, path }: ImageWorld): Promise<stri
 
 /** Makes the contents of images known to a server. Returns a function that forgets them. */
 function know({ server }: Spec, contents: Readonly<Record<string, readonly ImageVulnerability[]>>): () => void {
-  // No part of the server knows contents yet: this port has no real one.
+  // No part of the server compares contents with advisories yet.
   const services = server.running.engine.services as { imageContents: Services['imageContents'] }
-  services.imageContents = { vulnerabilitiesOf: ({ digest }) => Promise.resolve(contents[digest]) }
-  return () => (services.imageContents = undefined)
+  const before = services.imageContents
+  if (before === undefined) throw new Error('the server has no upstream')
+  services.imageContents = {
+    imagesAmong: (...asked) => before.imagesAmong(...asked),
+    packages: (...asked) => before.packages(...asked),
+    vulnerabilitiesOf: ({ digest }) => Promise.resolve(contents[digest]),
+  }
+  return () => (services.imageContents = before)
 }
 
 const vulnerability = (id: string, aliases: readonly string[] = []): ImageVulnerability => ({ id, aliases })

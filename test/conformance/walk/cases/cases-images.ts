@@ -107,6 +107,24 @@ const imageCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** ContentsService. */
+const contentsCases: Readonly<Record<string, MethodCase>> = {
+  'ContentsService/ListPackages': {
+    request: image,
+    badInputs: [
+      ...badDigest,
+      {
+        what: 'a platform that is too long',
+        breaks: ['platform:string.max_len'],
+        request: (valid) => ({ ...valid, platform: long(256) }),
+        fields: ['platform'],
+      },
+      { what: 'a name that is too long', breaks: ['names.string.max_len'], request: (valid) => ({ ...valid, names: [long(513)] }), fields: ['names'] },
+      { what: 'a type that is too long', breaks: ['types.string.max_len'], request: (valid) => ({ ...valid, types: [long(65)] }), fields: ['types'] },
+    ],
+  },
+}
+
 const badTagName: readonly BadInput[] = [
   { what: 'no tag', breaks: ['tag:required'], request: (valid) => ({ ...valid, tag: '' }), fields: ['tag'] },
   { what: 'a tag that is none', breaks: ['tag:string.pattern'], request: (valid) => ({ ...valid, tag: 'a tag' }), fields: ['tag'] },
@@ -149,4 +167,4 @@ const historyCases: Readonly<Record<string, MethodCase>> = {
 }
 
 /** Tags, images, history. */
-export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...historyCases }
+export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...contentsCases, ...historyCases }

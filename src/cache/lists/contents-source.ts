@@ -1,0 +1,84 @@
+import type { Digest } from '../../base/digest.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
+import type { Uid } from '../../base/uid.ts'
+
+/** An image of one platform in a repo. */
+export interface ImageName {
+  readonly repo: Uid
+  /** The SHA-256 digest of its manifest. */
+  readonly digest: Digest
+}
+
+/** How the contents of an image became known, or why they did not. */
+export interface ContentsFacts {
+  /** For example `linux/amd64`; empty if it is unknown. */
+  readonly platform: string
+  readonly source: 'attestation' | 'referrer' | 'tag' | 'layers'
+  /** The digest of the manifest that holds the SBOM; empty for layers. */
+  readonly sourceDigest: string
+  /** Why there are no packages; empty if the source was read. */
+  readonly problem: '' | 'UNREADABLE' | 'TOO_LARGE' | 'UNSUPPORTED_DATABASE' | 'UNSUPPORTED_FORM' | 'WRONG_DIGEST'
+  /** What to tell people about the problem; empty without one. */
+  readonly message: string
+  /** The distribution: `ID` and `VERSION_ID` of os-release; empty if it is unknown. */
+  readonly distribution: { readonly id: string; readonly version: string }
+  /** Files that were not read: packages may be missing. */
+  readonly skipped: readonly { readonly path: string; readonly message: string }[]
+  /** The time of reading, in milliseconds since 1970. */
+  readonly readMs: number
+}
+
+/** An image whose contents were read. */
+export interface ReadImage extends ImageName, ContentsFacts {
+  /** The number of its packages. */
+  readonly packages: number
+}
+
+/** A vulnerability in an image, by its id and its other names. */
+export interface ImageVulnerability {
+  readonly id: string
+  readonly aliases: readonly string[]
+}
+
+/** A package in an image. */
+export interface ListedPackage {
+  /** The digest of the image. */
+  readonly digest: Digest
+  readonly purl: string
+  readonly type: string
+  readonly name: string
+  readonly version: string
+  readonly origin: string
+  readonly licenses: readonly string[]
+  readonly locations: readonly string[]
+}
+
+/** Which packages of which images. The order is that of name, package URL and digest of the image. */
+export interface PackageQuery {
+  readonly images: readonly ImageName[]
+  /** Exact values; empty for all. */
+  readonly names: readonly string[]
+  readonly types: readonly string[]
+  /** A part of the name or the package URL, without regard to case; empty for all. */
+  readonly text: string
+  /** The package after which the page begins. */
+  readonly after: Pick<ListedPackage, 'name' | 'purl' | 'digest'> | undefined
+  readonly skip: number
+  readonly limit: number
+}
+
+/** A page of packages, and how many the query has. */
+export interface PackagePage {
+  readonly packages: readonly ListedPackage[]
+  readonly total: number
+}
+
+/** What is known about the contents of images. They do not lie in the store (docs/adr/0034). Queries of several organisations, the keys of `turn`, take turns. */
+export interface ContentsSource {
+  /** Resolves with each image that was read. Rejects with code 14 while the process still loads them. */
+  imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]>
+  /** Resolves with a page of the packages of images. Those that were not read have none. Rejects with code 14 like `imagesAmong`. */
+  packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage>
+  /** Resolves with the vulnerabilities in an image, each once; undefined if its contents are not known. */
+  vulnerabilitiesOf(image: ImageName, signal: AbortSignal): Promise<readonly ImageVulnerability[] | undefined>
+}

@@ -1,0 +1,199 @@
+import { errorText } from '../base/error-text.ts'
+import type { Digest } from '../base/digest.ts'
+import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
+import type { ImageName } from '../cache/lists/contents-source.ts'
+import type { Services } from '../engine/services.ts'
+import { manifestPrefix, unreadKey, unreadPrefix } from '../registry/index.ts'
+import { pagesOf } from '../store/pages.ts'
+import type { Entry } from '../store/store.ts'
+import type { ContentSource, ImageContents } from './image-contents.ts'
+import { Publisher } from './segments/publisher.ts'
+import type { StoredImage } from './segments/segment-builder.ts'
+import type { SegmentsOptions } from './segments/segments.ts'
+
+/** How an image was read before. */
+export interface KnownContents {
+  readonly source: ContentSource
+  readonly sourceDigest: string
+}
+
+/** Reads one image, or those of an index; see readContents. `known` says how an image was read before. */
+export type ReadContents = (
+  name: ImageName,
+  known: (image: ImageName) => Promise<KnownContents | undefined>,
+  signal: AbortSignal,
+) => Promise<readonly ImageContents[]>
+
+/** Receives what was read, for metrics. */
+export interface ContentsObserver {
+  /** `problem` is empty if the image was read. */
+  read(source: ContentSource, problem: string): void
+}
+
+/** The dependencies of ContentsJob. */
+export interface ContentsJobOptions extends SegmentsOptions {
+  readonly services: Services
+  readonly read: ReadContents
+}
+
+/** The version of the readers. Raise it when they find more: then all images are read again. */
+const readersVersion = 1
+/** Number of images that are read at the same time, of different organisations. One large image does not hold up the others. */
+const imagesAtOnce = 2
+/** What was read is published after this number of images, or this time in milliseconds. */
+const publishedImages = 64
+const publishedAfterMs = 3_000
+/** Number of keys that one transaction writes. */
+const keysAtOnce = 100
+
+/** A key that asks for the contents of an image, and the image. */
+interface UnreadImage extends ImageName {
+  readonly entry: Entry
+}
+
+function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: number): StoredImage {
+  const { platform, source, sourceDigest, problem = '', message, distribution = { id: '', version: '' } } = found
+  const skipped = found.skipped.map(({ path, message: reason }) => ({ path, message: reason }))
+  return { repo, digest, packages, facts: { platform, source, sourceDigest, problem, message, distribution, skipped, readMs } }
+}
+
+/** Reads the contents of images that were pushed. The active worker runs it (docs/adr/0034). */
+export class ContentsJob {
+  readonly #options: ContentsJobOptions
+  readonly #publisher: Publisher
+  /** Images that could not be read in this round, by key. */
+  #failed = new Set<string>()
+  /** True once it is known that this version of the readers read all images, or was asked to. */
+  #asked = false
+
+  constructor(options: ContentsJobOptions) {
+    this.#options = options
+    this.#publisher = new Publisher(options, options.services)
+  }
+
+  /**
+   * Reads all images that wait. Organisations take turns. If the platform could not read some of them, they wait on, the others are read, and the promise
+   * rejects with the last error. Rejects with StoreError, UpstreamError, or the signal's reason.
+   */
+  async run(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
+    this.#failed = new Set()
+    let failure: unknown
+    if (!this.#asked && (await this.#publisher.record(signal))?.readers !== readersVersion) await this.#askForAll(signal)
+    this.#asked = true
+    for (;;) {
+      const found = await this.#batch((error) => (failure = error), signal)
+      if (found.names.length === 0) break
+      if (found.images.length > 0) await this.#publisher.publish(found.images, signal)
+      for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
+      await this.#forget(found.names, signal)
+    }
+    if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
+  }
+
+  /** Ends what the job holds. */
+  close(): Promise<void> {
+    return this.#publisher.close()
+  }
+
+  /** Asks for the contents of all images of all repos. */
+  async #askForAll(signal: AbortSignal): Promise<void> {
+    const { store } = this.#options
+    for await (const page of pagesOf(store, { prefix: manifestPrefix, limit: keysAtOnce }, signal)) {
+      const writes = page.map(({ key }) => ({ kind: 'put', key: `${unreadPrefix}${key.slice(manifestPrefix.length)}`, value: new Uint8Array() }) as const)
+      await store.transact({ guards: [], writes }, signal)
+    }
+    await this.#publisher.note(readersVersion, signal)
+  }
+
+  /** Reads some of the images that wait. Those of one organisation are read one after the other. */
+  async #batch(
+    onFailure: (error: unknown) => void,
+    signal: AbortSignal,
+  ): Promise<{ readonly names: readonly UnreadImage[]; readonly images: readonly StoredImage[] }> {
+    const names: UnreadImage[] = []
+    const images: StoredImage[] = []
+    const busy = new Set<Uid>()
+    const endMs = performance.now() + publishedAfterMs
+    const turns = this.#turns(busy, signal)
+    const work = async (): Promise<void> => {
+      while (names.length < publishedImages && performance.now() < endMs) {
+        const next = await turns()
+        if (next === undefined) return
+        const root = rootOf(next.repo)
+        busy.add(root)
+        try {
+          images.push(...(await this.#read(next, signal)))
+          names.push(next)
+        } catch (error) {
+          signal.throwIfAborted()
+          this.#failed.add(next.entry.key)
+          onFailure(error)
+        } finally {
+          busy.delete(root)
+        }
+      }
+    }
+    await Promise.all(Array.from({ length: imagesAtOnce }, work))
+    return { names, images }
+  }
+
+  /** Returns a function that resolves with the next image to read: the next organisation's that is not busy. Undefined if there is none. */
+  #turns(busy: ReadonlySet<Uid>, signal: AbortSignal): () => Promise<UnreadImage | undefined> {
+    const seen = new Set<string>(this.#failed)
+    let after = ''
+    let last = Promise.resolve<UnreadImage | undefined>(undefined)
+    const next = async (): Promise<UnreadImage | undefined> => {
+      // One round over all organisations, from where the last one was found.
+      for (let isSecond = false; ;) {
+        const found = await this.#first(after, seen, signal)
+        if (found === undefined) {
+          if (isSecond || after === '') return undefined
+          after = ''
+          isSecond = true
+          continue
+        }
+        const root = rootOf(found.repo)
+        after = `${unreadPrefix}${root}~`
+        if (busy.has(root)) {
+          if (isSecond) return undefined
+          continue
+        }
+        seen.add(found.entry.key)
+        return found
+      }
+    }
+    // One after the other: each sees what the one before took.
+    return () => (last = last.then(next, next))
+  }
+
+  /** Resolves with the first image after a key that was not seen. */
+  async #first(after: string, seen: ReadonlySet<string>, signal: AbortSignal): Promise<UnreadImage | undefined> {
+    const { store } = this.#options
+    for await (const page of pagesOf(store, { prefix: unreadPrefix, ...(after === '' ? {} : { after }), limit: publishedImages }, signal)) {
+      for (const entry of page) {
+        if (seen.has(entry.key)) continue
+        const at = entry.key.lastIndexOf('/')
+        // putManifest writes these keys.
+        return { entry, repo: trustedUid(entry.key.slice(unreadPrefix.length, at)), digest: entry.key.slice(at + 1) as Digest }
+      }
+    }
+    return undefined
+  }
+
+  async #read(name: UnreadImage, signal: AbortSignal): Promise<StoredImage[]> {
+    const { clock, read } = this.#options
+    const known = async (image: ImageName): Promise<KnownContents | undefined> => {
+      const [facts] = await this.#publisher.known([image], signal)
+      return facts?.problem === '' ? facts : undefined
+    }
+    return (await read(name, known, signal)).map((contents) => storedOf(contents, clock.now()))
+  }
+
+  /** Removes the keys of images that were read. One that was asked for again meanwhile stays. */
+  async #forget(names: readonly UnreadImage[], signal: AbortSignal): Promise<void> {
+    for (const { repo, digest, entry } of names) {
+      const key = unreadKey(repo, digest)
+      await this.#options.store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }, signal)
+    }
+  }
+}

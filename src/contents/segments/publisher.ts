@@ -1,0 +1,133 @@
+import { rename, rm } from 'node:fs/promises'
+import type { ImageName } from '../../cache/lists/contents-source.ts'
+import { deleteCatalogue, pushCatalogue } from '../../catalogue/index.ts'
+import { errorText } from '../../base/error-text.ts'
+import type { Services } from '../../engine/services.ts'
+import { heldManifest } from '../../registry/index.ts'
+import { contentsKey, encodeContents, includedIn, storedContents, type ContentsRecord, type Segment, type StoredContents } from './contents-record.ts'
+import type { SegmentSize, StoredImage } from './segment-builder.ts'
+import { SegmentFiles, segmentThread, type SegmentsOptions } from './segments.ts'
+
+const mediaType = 'application/vnd.taproot.contents.v1+sqlite'
+/** Number of times that a change of the record starts again because there was another one meanwhile. */
+const maxRebases = 5
+/** Maximum number of manifests to look up in parallel. */
+const readsAtOnce = 64
+
+/** Publishes segments. Only the active worker does; if two do at a time, the later one starts again. */
+export class Publisher {
+  readonly #options: SegmentsOptions
+  readonly #services: Services
+  readonly #files: SegmentFiles
+  readonly #thread = segmentThread()
+
+  constructor(options: SegmentsOptions, services: Services) {
+    this.#options = options
+    this.#services = services
+    this.#files = new SegmentFiles(options)
+  }
+
+  /** Resolves with the record; undefined before the first one. */
+  async record(signal: AbortSignal): Promise<ContentsRecord | undefined> {
+    return (await this.#stored(signal)).record
+  }
+
+  /** Says that images are read by this version of the readers. Creates the record if there is none. */
+  async note(readers: number, signal: AbortSignal): Promise<void> {
+    await this.#change(({ record }) => Promise.resolve({ readers, segments: record?.segments ?? [] }), signal)
+  }
+
+  /** Resolves with those images that were read, and how. */
+  async known(images: readonly ImageName[], signal: AbortSignal): Promise<readonly StoredImage['facts'][]> {
+    const paths = await this.#files.have((await this.record(signal))?.segments ?? [], signal)
+    return this.#thread.ask({ kind: 'images', paths, images }) as Promise<readonly StoredImage['facts'][]> // the answer to this task
+  }
+
+  /** Publishes images, in place of what is known about them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason. */
+  async publish(images: readonly StoredImage[], signal: AbortSignal): Promise<void> {
+    const packages = images.reduce((sum, image) => sum + image.packages.length, 0)
+    const left = await this.#change(async ({ record }) => {
+      const { readers, segments } = record ?? { readers: 0, segments: [] }
+      const included = segments.slice(0, includedIn(packages, segments))
+      const segment = await this.#build({ images, included }, signal)
+      return { readers, segments: [segment, ...segments.slice(included.length)] }
+    }, signal)
+    await this.#files.removeOthers(left.segments)
+  }
+
+  /** Ends the thread. */
+  close(): Promise<void> {
+    return this.#thread.close()
+  }
+
+  async #build(
+    { images, included }: { readonly images: readonly StoredImage[]; readonly included: readonly Segment[] },
+    signal: AbortSignal,
+  ): Promise<Segment> {
+    const { upstream, clock } = this.#options
+    const older = await this.#files.have(included, signal)
+    const names = (await this.#thread.ask({ kind: 'names', paths: older })) as readonly ImageName[] // the answer to this task
+    const path = await this.#files.temporary()
+    try {
+      const contents = { path, images, older, removed: await this.#gone(names, signal) }
+      const size = (await this.#thread.ask({ kind: 'build', contents })) as SegmentSize // the answer to this task
+      const published = await pushCatalogue(upstream, { path, mediaType, nowMs: clock.now() }, signal)
+      const segment = { ...published, ...size }
+      await rename(path, this.#files.pathOf(segment))
+      return segment
+    } finally {
+      await rm(path, { force: true })
+    }
+  }
+
+  /** Returns the images that their repos no longer hold. */
+  async #gone(names: readonly ImageName[], signal: AbortSignal): Promise<ImageName[]> {
+    const { tables } = this.#services.cache
+    const gone: ImageName[] = []
+    for (let at = 0; at < names.length; at += readsAtOnce) {
+      const part = names.slice(at, at + readsAtOnce)
+      const held = await Promise.all(
+        part.map(async (name) => (tables.get('Repo', name.repo) === undefined ? undefined : heldManifest(this.#services, name, signal))),
+      )
+      gone.push(...part.filter((_, index) => held[index] === undefined))
+    }
+    return gone
+  }
+
+  async #stored(signal: AbortSignal): Promise<StoredContents> {
+    const { cache } = this.#options
+    await cache.barrier(signal)
+    return storedContents(cache.tables)
+  }
+
+  /** Changes the record, and deletes the segments that it no longer names. If another process changes it meanwhile, starts again. */
+  async #change(nextOf: (before: StoredContents) => Promise<ContentsRecord>, signal: AbortSignal): Promise<ContentsRecord> {
+    const { store, cache } = this.#options
+    for (let attempt = 1; attempt <= maxRebases; attempt++) {
+      const before = await this.#stored(signal)
+      const { revision } = before
+      const record = await nextOf(before)
+      const outcome = await store.transact(
+        {
+          guards: [revision === undefined ? { kind: 'absent', key: contentsKey } : { kind: 'unchanged', key: contentsKey, revision }],
+          writes: [{ kind: 'put', key: contentsKey, value: encodeContents(record) }],
+        },
+        signal,
+      )
+      const [kept, others] = outcome.committed ? [record, before.record] : [before.record, record]
+      if (outcome.committed) await cache.reached(outcome.revision, signal)
+      await this.#deleteSegments(others?.segments ?? [], kept?.segments ?? [], signal)
+      if (outcome.committed) return record
+    }
+    throw new Error('the record of the contents of images changed too often')
+  }
+
+  /** Deletes segments from the upstream, but for those that are kept. What cannot be deleted stays: it does no harm. */
+  async #deleteSegments(segments: readonly Segment[], kept: readonly Segment[], signal: AbortSignal): Promise<void> {
+    const files = new Set(kept.map(({ blob }) => blob))
+    for (const segment of segments.filter(({ blob }) => !files.has(blob)))
+      await deleteCatalogue(this.#options.upstream, segment, signal).catch((error: unknown) =>
+        this.#options.log.warn('an old segment stays in the upstream', { digest: segment.manifest, error: errorText(error) }),
+      )
+  }
+}

@@ -1,0 +1,171 @@
+import { mkdir, readdir, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { hexOf } from '../../base/digest.ts'
+import { errorText } from '../../base/error-text.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { Log } from '../../base/log.ts'
+import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
+import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
+import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
+import type { ContentsSource, ImageName, ImageVulnerability, PackagePage, PackageQuery, ReadImage } from '../../cache/lists/contents-source.ts'
+import type { RecordCache } from '../../cache/record-cache.ts'
+import { CatalogueError, fetchCatalogue } from '../../catalogue/index.ts'
+import type { Upstream } from '../../registry/index.ts'
+import type { Store } from '../../store/store.ts'
+import { contentsKey, storedContents, type Segment } from './contents-record.ts'
+import type { SegmentTask } from './segment-worker.ts'
+
+/** The dependencies of Segments. */
+export interface SegmentsOptions {
+  readonly store: Store
+  readonly cache: RecordCache
+  readonly upstream: Upstream
+  /** The folder for files. Several processes may share it. */
+  readonly directory: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Log
+}
+
+const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
+const temporarySuffix = '.part'
+/** Age at which a file that a killed process left is removed, in milliseconds. */
+const abandonedMs = 24 * 3_600_000
+
+/** Returns a thread for work on segments: it would block the event loop. */
+export function segmentThread(): TaskThread<SegmentTask> {
+  return new TaskThread<SegmentTask>(new URL('segment-worker.ts', import.meta.url), {})
+}
+
+/** The files of segments in a folder of this process. */
+export class SegmentFiles {
+  readonly #options: SegmentsOptions
+  /** Files whose digest was checked: that takes a second for each gigabyte. */
+  readonly #checked = new Set<string>()
+
+  constructor(options: SegmentsOptions) {
+    this.#options = options
+  }
+
+  /** Resolves with the paths of segments, whose files are there then. Rejects with UpstreamError, CatalogueError or an error of the file system. */
+  async have(segments: readonly Segment[], signal: AbortSignal): Promise<string[]> {
+    const paths: string[] = []
+    await mkdir(this.#options.directory, { recursive: true, mode: 0o700 })
+    for (const segment of segments) {
+      const path = this.pathOf(segment)
+      paths.push(path)
+      if (this.#checked.has(path) && (await stat(path).catch(() => undefined))?.size === segment.size) continue
+      if (!(await fetchCatalogue(this.#options.upstream, { catalogue: segment, path, temporary: await this.temporary() }, signal)))
+        throw new CatalogueError(`the upstream does not have the contents of images ${segment.manifest}`)
+      this.#checked.add(path)
+    }
+    return paths
+  }
+
+  /** Returns the path of a segment's file. */
+  pathOf({ blob }: Segment): string {
+    return join(this.#options.directory, `${hexOf(blob)}.sqlite`)
+  }
+
+  /** Resolves with a path for a file that no other process uses. Such files are removed a day after a process was killed. */
+  async temporary(): Promise<string> {
+    const { directory, random } = this.#options
+    await mkdir(directory, { recursive: true, mode: 0o700 })
+    return join(directory, `${randomHex(random, 16)}${temporarySuffix}`)
+  }
+
+  /** Removes all files but those of these segments. Files that are open can be read on. */
+  async removeOthers(segments: readonly Segment[]): Promise<void> {
+    const { directory, clock } = this.#options
+    const kept = new Set(segments.map((segment) => this.pathOf(segment)))
+    for (const name of await readdir(directory)) {
+      const path = join(directory, name)
+      if (kept.has(path)) continue
+      this.#checked.delete(path)
+      const modifiedMs = (await stat(path).catch(() => undefined))?.mtimeMs ?? 0
+      if (!name.endsWith(temporarySuffix) || clock.now() - modifiedMs > abandonedMs) await rm(path, { force: true })
+    }
+  }
+}
+
+/** The contents of images, as this process serves them (docs/adr/0034). */
+export class Segments implements ContentsSource {
+  readonly #options: SegmentsOptions
+  readonly #files: SegmentFiles
+  readonly #thread = segmentThread()
+  /** The segments that are served. The record may name newer ones: these stay until those are here. Undefined until the first are. */
+  #paths: readonly string[] | undefined
+
+  constructor(options: SegmentsOptions) {
+    this.#options = options
+    this.#files = new SegmentFiles(options)
+  }
+
+  /**
+   * Serves the segments that the record names, and each later one. A failure is logged and tried again; the old segments stay. Returns a function that ends this
+   * and closes the files: call it when no request is served any more.
+   */
+  serve(): () => Promise<void> {
+    const stopping = new AbortController()
+    const following = this.#follow(stopping.signal)
+    return async () => {
+      stopping.abort(new Error('the contents are closed'))
+      await following
+      await this.#thread.close()
+    }
+  }
+
+  async imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]> {
+    const paths = this.#served()
+    if (paths.length === 0 || images.length === 0) return []
+    return this.#thread.ask({ kind: 'images', paths, images }, turn) as Promise<readonly ReadImage[]> // the answer to this task
+  }
+
+  async packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage> {
+    const paths = this.#served()
+    if (paths.length === 0 || query.images.length === 0) return { packages: [], total: 0 }
+    return this.#thread.ask({ kind: 'packages', paths, query }, turn) as Promise<PackagePage> // the answer to this task
+  }
+
+  /** Contents are not compared with advisories yet. */
+  vulnerabilitiesOf(): Promise<readonly ImageVulnerability[] | undefined> {
+    return Promise.resolve(undefined)
+  }
+
+  #served(): readonly string[] {
+    if (this.#paths !== undefined) return this.#paths
+    if ((storedContents(this.#options.cache.tables).record?.segments ?? []).length === 0) return []
+    throw new DomainError(14, 'the contents of images are being loaded; try again', { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    const { cache, clock, log } = this.#options
+    const changed = new Alarm()
+    const forget = [cache.onKey((key) => (key === contentsKey ? changed.ring() : undefined)), cache.onReset(changed.ring)]
+    for (let failures = 0; !signal.aborted;) {
+      changed.arm()
+      try {
+        await this.#catchUp(signal)
+        failures = 0
+        await changed.until(Infinity, { clock, signal })
+      } catch (error) {
+        if (signal.aborted) break
+        failures += 1
+        const afterMs = backoffMs(backoff, failures)
+        log.error('the contents of images cannot be loaded and are tried again', { afterMs, error: errorText(error) })
+        await changed.within(afterMs, signal)
+      }
+    }
+    for (const end of forget) end()
+  }
+
+  async #catchUp(signal: AbortSignal): Promise<void> {
+    const segments = storedContents(this.#options.cache.tables).record?.segments
+    if (segments === undefined) return
+    const paths = await this.#files.have(segments, signal)
+    // Opens the files: a damaged one is not served.
+    await this.#thread.ask({ kind: 'images', paths, images: [] })
+    this.#paths = paths
+    await this.#files.removeOthers(segments)
+  }
+}

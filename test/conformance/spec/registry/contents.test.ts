@@ -1,0 +1,151 @@
+import { randomBytes } from 'node:crypto'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { digestOf } from '../../../../src/base/digest.ts'
+import { trustedUid } from '../../../../src/base/uid.ts'
+import { tarOf } from '../../../contents/tar-of.ts'
+import { manifestOf, OciClient, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { freshName, makeOrganisation } from '../../../support/test-server.ts'
+import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-suite.ts'
+
+const indexType = 'application/vnd.oci.image.index.v1+json'
+const imageType = 'application/vnd.oci.image.manifest.v1+json'
+const layerType = 'application/vnd.oci.image.layer.v1.tar'
+
+/** A repo of an organisation of its own, with a client of its registry. */
+interface RepoWorld {
+  readonly repo: string
+  readonly path: string
+  readonly token: string
+  readonly client: OciClient
+}
+
+async function worldOf({ server, ok }: Spec): Promise<RepoWorld> {
+  const name = freshName('org')
+  const { group, owner, token } = await makeOrganisation(server, name)
+  const repo = uidOf(await ok('CreateRepo', { parent: group, repo: { name: 'app' } }, { token }))
+  const { host, port } = server.config.registry
+  const act = { issuer: 'https://issuer.example', subject: 'owner', audience: host }
+  const minted = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
+  return { repo, path: `${name}/app`, token, client: new OciClient(port, minted.token) }
+}
+
+/** Returns the database of apk with these packages. */
+function apkDatabase(packages: Readonly<Record<string, string>>): string {
+  return Object.entries(packages)
+    .map(([name, version]) => `P:${name}\nV:${version}\nA:x86_64\nL:MIT\no:${name}\n\n`)
+    .join('')
+}
+
+/** Returns an image whose layer has the packages, which the registry has but for its manifest. */
+async function imageWith({ client, path }: RepoWorld, packages: Readonly<Record<string, string>>, architecture = 'amd64'): Promise<TestManifest> {
+  const layer = tarOf([
+    { path: 'etc/os-release', data: 'ID=alpine\nVERSION_ID=3.20.1\n' },
+    { path: 'lib/apk/db/installed', data: apkDatabase(packages) },
+  ])
+  const config = Buffer.from(JSON.stringify({ architecture, os: 'linux', salt: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }))
+  for (const bytes of [config, layer]) await client.putBlob(path, bytes)
+  return manifestOf({
+    schemaVersion: 2,
+    mediaType: imageType,
+    config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
+    layers: [{ mediaType: layerType, digest: digestOf(layer), size: layer.length }],
+  })
+}
+
+async function push({ client, path }: RepoWorld, reference: string, manifest: TestManifest): Promise<string> {
+  const { status, body } = await client.putManifest(path, reference, manifest)
+  expect([status, body.toString()]).toEqual([201, ''])
+  return manifest.digest
+}
+
+/** Resolves with the answer once no image of it waits to be read. */
+async function packagesOf(spec: Spec, { repo, token }: RepoWorld, request: JsonObject): Promise<JsonObject> {
+  return expect
+    .poll(async () => {
+      // The worker looks for images once a second.
+      spec.clock.advance(1_000)
+      const answer = await spec.ok('ListPackages', { repoUid: repo, ...request }, { token })
+      return itemsOf(answer, 'images').some(({ state }) => state === 'PENDING') ? undefined : answer
+    })
+    .toBeDefined()
+    .then(() => spec.ok('ListPackages', { repoUid: repo, ...request }, { token }))
+}
+
+const namesIn = (answer: JsonObject): unknown[] => itemsOf(answer, 'packages').map(({ name }) => name)
+
+specSuite('contents of images', (spec) => {
+  // docs/spec/registry.md#contents-of-images
+  test('the packages of an image are read from its layers', async () => {
+    const world = await worldOf(spec)
+    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
+    const answer = await packagesOf(spec, world, { digest })
+    expect(answer).toMatchObject({
+      totalCount: '2',
+      packages: [
+        {
+          digest,
+          purl: 'pkg:apk/alpine/busybox@1.36.1-r29?arch=x86_64&distro=alpine-3.20.1',
+          type: 'apk',
+          name: 'busybox',
+          version: '1.36.1-r29',
+          licenses: ['MIT'],
+          locations: ['/lib/apk/db/installed'],
+        },
+        { name: 'musl' },
+      ],
+      images: [{ digest, platform: 'linux/amd64', state: 'READ', source: 'LAYERS', distribution: 'alpine', distributionVersion: '3.20.1', packageCount: '2' }],
+    })
+    expect(await spec.ok('ListPackages', { repoUid: world.repo, digest, names: ['musl'] }, { token: world.token })).toMatchObject({
+      totalCount: '1',
+      packages: [{ name: 'musl' }],
+    })
+    expect(namesIn(await packagesOf(spec, world, { digest, query: 'BUSY' }))).toEqual(['busybox'])
+    expect(namesIn(await packagesOf(spec, world, { digest, types: ['deb'] }))).toEqual([])
+  })
+
+  test('an index has the packages of all its images, in pages', async () => {
+    const world = await worldOf(spec)
+    const packages = Object.fromEntries(Array.from({ length: 7 }, (_, at) => [`package-${String(at)}`, '1-r0']))
+    const images = [await imageWith(world, packages), await imageWith(world, packages, 'arm64')]
+    for (const image of images) await push(world, image.digest, image)
+    const manifests = images.map(({ bytes, digest }, at) => ({
+      mediaType: imageType,
+      digest,
+      size: bytes.length,
+      platform: { os: 'linux', architecture: ['amd64', 'arm64'][at] },
+    }))
+    const digest = await push(world, 'latest', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }))
+    const whole = await packagesOf(spec, world, { digest })
+    expect(whole).toMatchObject({ totalCount: '14', images: [{ platform: 'linux/amd64' }, { platform: 'linux/arm64' }] })
+    const paged: unknown[] = []
+    for (let pageToken = ''; ;) {
+      const page = await spec.ok('ListPackages', { repoUid: world.repo, digest, pageSize: 3, pageToken }, { token: world.token })
+      paged.push(...itemsOf(page, 'packages'))
+      pageToken = String(page['nextPageToken'] ?? '')
+      if (pageToken === '') break
+    }
+    expect(paged).toEqual(whole['packages'])
+    expect(await packagesOf(spec, world, { digest, platform: 'linux/arm64' })).toMatchObject({ totalCount: '7', images: [{ digest: images[1]?.digest }] })
+    expect(namesIn(await packagesOf(spec, world, { digest, skip: 12 }))).toEqual(['package-6', 'package-6'])
+  })
+
+  test('an image of which a layer is damaged says so, and other images are read', async () => {
+    const world = await worldOf(spec)
+    const broken = await world.client.image(world.path)
+    await push(world, 'broken', broken)
+    const digest = await push(world, 'good', await imageWith(world, { musl: '1.2.5-r0' }))
+    expect(namesIn(await packagesOf(spec, world, { digest }))).toEqual(['musl'])
+    expect(await packagesOf(spec, world, { digest: broken.digest })).toMatchObject({
+      totalCount: '0',
+      images: [{ state: 'FAILED', problem: 'UNREADABLE', source: 'LAYERS', message: expect.stringMatching(/./) as unknown }],
+    })
+  })
+
+  test('a digest of another repo is not found', async () => {
+    const [world, other] = [await worldOf(spec), await worldOf(spec)]
+    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    expectFailure(await spec.call('ListPackages', { repoUid: other.repo, digest }, { token: other.token }), { code: 5 })
+    expectFailure(await spec.call('ListPackages', { repoUid: world.repo, digest }, { token: other.token }), { code: 5 })
+  })
+})
