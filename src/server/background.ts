@@ -170,7 +170,11 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
       keepDoing(background, { name: 'feeds', work: () => feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal),
       contentsJob === undefined
         ? undefined
-        : keepDoing(background, { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() }, signal),
+        : keepDoing(
+            background,
+            { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() },
+            signal,
+          ),
     ])
   } finally {
     forget()

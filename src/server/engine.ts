@@ -19,7 +19,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, readContents, Segments } from '../contents/index.ts'
+import { ContentsJob, readContents, Segments, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -181,6 +181,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
     imageContents,
+    vulnerabilitiesIn: (image, turn) => vulnerabilitiesIn(services, image, turn),
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,
@@ -189,7 +190,10 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   return {
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
-    contentsJob: contents === undefined ? undefined : new ContentsJob({ ...contents, services, read: (name, _, during) => readContents({ services, upstream: contents.upstream }, name, during) }),
+    contentsJob:
+      contents === undefined
+        ? undefined
+        : new ContentsJob({ ...contents, services, read: (name, _, during) => readContents({ services, upstream: contents.upstream }, name, during) }),
   }
 }
 

@@ -4,7 +4,8 @@ import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
 import { expect } from 'vitest'
 import type { CvssScore } from '../../src/cache/lists/vulnerability-source.ts'
-import { AdvisoryReader, type StoredAdvisory } from '../../src/catalogue/advisories/advisory-reader.ts'
+import type { PackageAdvisory } from '../../src/cache/lists/advisory-source.ts'
+import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { exportDocument } from '../../src/catalogue/exports/export-tasks.ts'
 import { requirePart } from '../support/parts/require-part.ts'
 import { fileOf, importPaths, testGroup } from './documents.ts'
@@ -14,7 +15,7 @@ export type ExportFormat = 'openvex' | 'csaf' | 'osv'
 
 /** What was imported. */
 interface Imported {
-  readonly byOrigin: ReadonlyMap<string, readonly StoredAdvisory[]>
+  readonly byOrigin: ReadonlyMap<string, readonly PackageAdvisory[]>
   readonly builtMs: number
 }
 

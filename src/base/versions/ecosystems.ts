@@ -88,3 +88,17 @@ export function distributionEcosystem(text: string): string {
 export function orderOfType(type: string): VersionOrder | undefined {
   return [...ecosystems.values()].find((packages) => packages.type === type)?.order
 }
+
+/** How the names of an ecosystem are compared, by the type of its package URLs. Others compare exactly. */
+const nameForms: Readonly<Record<string, (name: string) => string>> = {
+  pypi: (name) => name.toLowerCase().replaceAll(/[-_.]+/g, '-'),
+  golang: (name) => name.toLowerCase(),
+  nuget: (name) => name.toLowerCase(),
+  composer: (name) => name.toLowerCase(),
+  hex: (name) => name.toLowerCase(),
+}
+
+/** Returns a name as its ecosystem compares it. `type` is that of package URLs. */
+export function nameForm(type: string, name: string): string {
+  return nameForms[type]?.(name) ?? name
+}

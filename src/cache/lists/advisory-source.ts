@@ -86,6 +86,24 @@ export interface OriginAdvisory {
   readonly body: Uint8Array
 }
 
+/** Which advisories are about packages. */
+export interface PackageAdvisoryQuery {
+  /** The groups whose advisories count, in uid order. */
+  readonly groups: readonly Uid[]
+  /** The names as their ecosystems compare them: see nameForm. Packages of several ecosystems may have one name. */
+  readonly names: readonly string[]
+  /** The bound of the answer. */
+  readonly maxBytes: number
+}
+
+/** An advisory with all that is known about its package. */
+export interface PackageAdvisory {
+  /** The Advisory as protobuf bytes. */
+  readonly body: Uint8Array
+  /** What its OSV document says about versions, as JSON; undefined if it has none. */
+  readonly osv: string | undefined
+}
+
 /** The advisories that a document is made of. */
 export interface OriginDocument {
   /** The groups whose advisories the caller may see, in uid order. */
@@ -140,6 +158,8 @@ export interface AdvisorySource {
   page(query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage>
   /** Resolves with all advisories that match, in any order; undefined if they are beyond the bounds. Withdrawn ones are left out. */
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined>
+  /** Resolves with the advisories of packages with some names, in any order; undefined if they have more bytes than the bound. Withdrawn ones are left out. */
+  ofPackages(query: PackageAdvisoryQuery, turn: TaskTurn): Promise<readonly PackageAdvisory[] | undefined>
   /** Resolves with the names of each vulnerability whose advisories have no scores: its id, then its aliases. Empty if the advisories are beyond the bounds. */
   unscored(query: OriginDocument, turn: TaskTurn): Promise<readonly (readonly string[])[]>
   /** Resolves with a JSON text; empty if no advisory matches, and undefined if they are beyond the bounds. */

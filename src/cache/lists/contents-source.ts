@@ -1,6 +1,8 @@
 import type { Digest } from '../../base/digest.ts'
+import type { Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
+import type { PackageAdvisory } from './advisory-source.ts'
 
 /** An image of one platform in a repo. */
 export interface ImageName {
@@ -73,12 +75,46 @@ export interface PackagePage {
   readonly total: number
 }
 
+/** The states of a vulnerability in a package, the worst first. */
+export const vulnerabilityStates = ['affected', 'under_investigation', 'fixed', 'not_affected'] as const
+/** One of `vulnerabilityStates`. */
+export type VulnerabilityState = (typeof vulnerabilityStates)[number]
+
+/** Packages to compare with advisories. */
+export interface MatchQuestion {
+  readonly packages: readonly ListedPackage[]
+  readonly distribution: ContentsFacts['distribution']
+  /** Those of packages with `namesOf` the packages. Others are ignored. */
+  readonly advisories: readonly PackageAdvisory[]
+  /** Only vulnerabilities in these states. */
+  readonly states: readonly VulnerabilityState[]
+}
+
+/** A vulnerability in a package of an image. */
+export interface PackageVulnerability extends ImageVulnerability {
+  readonly found: ListedPackage
+  readonly state: VulnerabilityState
+  /** Each once, those of the deciding advisory first. */
+  readonly severities: readonly Pick<Severity, 'type' | 'score'>[]
+  /** The version that has the fix; empty if none is known. */
+  readonly fixedVersion: string
+  /** The rule that decides, for people. */
+  readonly rule: string
+  /** The uid of the advisory that decides. */
+  readonly advisory: string
+  readonly author: string
+  /** What the advisory says for people; empty if nothing. */
+  readonly note: string
+}
+
 /** What is known about the contents of images. They do not lie in the store (docs/adr/0034). Queries of several organisations, the keys of `turn`, take turns. */
 export interface ContentsSource {
   /** Resolves with each image that was read. Rejects with code 14 while the process still loads them. */
   imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]>
   /** Resolves with a page of the packages of images. Those that were not read have none. Rejects with code 14 like `imagesAmong`. */
   packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage>
-  /** Resolves with the vulnerabilities in an image, each once; undefined if its contents are not known. */
-  vulnerabilitiesOf(image: ImageName, signal: AbortSignal): Promise<readonly ImageVulnerability[] | undefined>
+  /** Resolves with the names by which advisories of packages are found. */
+  namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]>
+  /** Resolves with the vulnerabilities in packages. */
+  match(question: MatchQuestion, turn: TaskTurn): Promise<readonly PackageVulnerability[]>
 }

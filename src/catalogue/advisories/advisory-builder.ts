@@ -4,13 +4,12 @@ import { toBinary } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { ImportedRows } from '../files/imported-rows.ts'
 import type { OsvFacts } from './osv-facts.ts'
-import { searchTextOf, termsOf } from './facts.ts'
+import { searchTextOf, termsOf, type FactFacet } from './facts.ts'
 import { writeIndex } from './advisory-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 import { bytesOf } from '../files/number-set.ts'
@@ -154,7 +153,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     this.#rows.written()
   }
 
-  #termOf(facet: AdvisoryFacet, value: string): number {
+  #termOf(facet: FactFacet, value: string): number {
     const key = `${facets[facet]} ${value}`
     const known = this.#terms.get(key)
     if (known !== undefined) return known

@@ -1,11 +1,21 @@
 import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite'
 import { trustedUid, type Uid } from '../../base/uid.ts'
-import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
+import type {
+  AdvisoryFilter,
+  AdvisoryPage,
+  AdvisoryQuery,
+  FacetValues,
+  FoundAdvisory,
+  OriginAdvisory,
+  OriginQuery,
+  PackageAdvisory,
+  PackageAdvisoryQuery,
+} from '../../cache/lists/advisory-source.ts'
 import { metaOf, openForReading } from '../files/catalogue-file.ts'
 import { NumberSet } from '../files/number-set.ts'
 import { RowIndex } from '../files/row-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
-import { foldCase } from './facts.ts'
+import { foldCase, type FactFacet } from './facts.ts'
 
 /** Number of advisories of one id that are read together. */
 const maxPerId = 5_000
@@ -21,18 +31,10 @@ interface IdQuery {
   readonly maxBytes: number
 }
 
-/** An advisory as the file has it. */
-export interface StoredAdvisory {
-  /** The Advisory as protobuf bytes. */
-  readonly body: Uint8Array
-  /** The OsvFacts as JSON; undefined if it has none. */
-  readonly osv: string | undefined
-}
-
 /** Advisories of one id. */
 export interface AdvisoriesOfId {
   readonly id: string
-  readonly advisories: readonly StoredAdvisory[]
+  readonly advisories: readonly PackageAdvisory[]
 }
 
 interface Place {
@@ -113,13 +115,13 @@ export class AdvisoryReader {
    * Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds.
    * `withOsv` also returns their OsvFacts.
    */
-  byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery, withOsv = false): (OriginAdvisory & StoredAdvisory)[] | undefined {
+  byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery, withOsv = false): (OriginAdvisory & PackageAdvisory)[] | undefined {
     const needed = [this.#inGroups(groups)]
     if (origin !== undefined) needed.push(this.#withOneOf(['origin', [origin]]))
     if (ids !== undefined) needed.push(this.#index.union([this.#withOneOf(['advisoryId', ids]), this.#withOneOf(['alias', ids])]))
     const set = NumberSet.intersection(needed)
     if (set.size > maxAdvisories) return undefined
-    const found: (OriginAdvisory & StoredAdvisory)[] = []
+    const found: (OriginAdvisory & PackageAdvisory)[] = []
     let bytes = 0
     for (const ordinal of set.ascending(0)) {
       const row = this.#advisory(this.#index.idAt(ordinal))
@@ -127,6 +129,20 @@ export class AdvisoryReader {
       bytes += sizeOf(advisory)
       if (bytes > maxBytes) return undefined
       found.push(advisory)
+    }
+    return found
+  }
+
+  /** Returns the advisories of packages with these names, in any order; undefined if they have more bytes than the bound. */
+  ofPackages({ groups, names, maxBytes }: PackageAdvisoryQuery): PackageAdvisory[] | undefined {
+    const set = NumberSet.intersection([this.#inGroups(groups), this.#withOneOf(['packageName', names])])
+    const found: PackageAdvisory[] = []
+    let bytes = 0
+    for (const ordinal of set.ascending(0)) {
+      const { body, osv } = this.#advisory(this.#index.idAt(ordinal))
+      bytes += sizeOf({ body, osv })
+      if (bytes > maxBytes) return undefined
+      found.push({ body, osv })
     }
     return found
   }
@@ -188,7 +204,7 @@ export class AdvisoryReader {
     return this.#index.union(this.#places.filter(({ uid }) => wanted.has(uid)).map(({ listed }) => listed))
   }
 
-  #withOneOf([facet, values]: FacetValues): NumberSet {
+  #withOneOf([facet, values]: FacetValues | readonly [facet: FactFacet, values: readonly string[]]): NumberSet {
     const terms = this.#database
       .prepare('SELECT s.listed, s.ordinals FROM term t JOIN term_set s ON s.term = t.id WHERE t.facet = ? AND t.value IN (SELECT value FROM json_each(?))')
       .all(facets[facet], JSON.stringify(values))
@@ -201,7 +217,7 @@ export class AdvisoryReader {
     return { uid, name: '', createMs: createMs[ordinal] ?? 0, updateMs: updateMs[ordinal] ?? 0, body }
   }
 
-  #advisory(id: number): OriginAdvisory & StoredAdvisory {
+  #advisory(id: number): OriginAdvisory & PackageAdvisory {
     const row = this.#row.get(id)
     const { origin, facts, body } = row ?? {}
     return { uid: this.#uidIn(row), origin: String(origin), body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
@@ -214,6 +230,6 @@ export class AdvisoryReader {
 }
 
 /** Returns the size of an advisory, in bytes or characters. */
-function sizeOf({ body, osv = '' }: StoredAdvisory): number {
+function sizeOf({ body, osv = '' }: PackageAdvisory): number {
   return body.length + osv.length
 }

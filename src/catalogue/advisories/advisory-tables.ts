@@ -1,10 +1,10 @@
-import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
+import type { FactFacet } from './facts.ts'
 import type { CatalogueTables } from '../files/catalogue-file.ts'
 import { listTables } from '../files/row-lists.ts'
 
 /**
  * The numbers of facets in the file. `eventState`, `eventAuthor`, `eventReviewer` and `eventType` have the values of all events of
- * an advisory; `latestType` has the type of its newest approved event.
+ * an advisory; `latestType` has the type of its newest approved event. `packageName` has the component's name as its ecosystem compares it.
  */
 export const facets = {
   advisoryId: 1,
@@ -22,7 +22,8 @@ export const facets = {
   eventReviewer: 13,
   eventType: 14,
   latestType: 15,
-} as const satisfies Record<AdvisoryFacet, number>
+  packageName: 16,
+} as const satisfies Record<FactFacet, number>
 
 /**
  * The tables. Withdrawn advisories are in `advisory` alone: lists leave them out, Get finds them.
@@ -35,7 +36,7 @@ export const facets = {
  * - `term_set`: the advisories of each term
  */
 export const advisoryTables: CatalogueTables = {
-  version: 2,
+  version: 3,
   sql: `
 CREATE TABLE source (id INTEGER PRIMARY KEY, group_uid TEXT NOT NULL, name TEXT NOT NULL, imported_ms INTEGER NOT NULL, advisories INTEGER NOT NULL,
   UNIQUE (group_uid, name));

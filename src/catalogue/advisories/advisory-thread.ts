@@ -10,6 +10,8 @@ import type {
   OriginQuery,
   OsvPage,
   OsvPageQuery,
+  PackageAdvisory,
+  PackageAdvisoryQuery,
 } from '../../cache/lists/advisory-source.ts'
 import { openThread, RecentQueries } from '../files/open-thread.ts'
 import type { AdvisoryTask } from './advisory-worker.ts'
@@ -49,6 +51,10 @@ export class AdvisoryThread implements AdvisorySource {
 
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined> {
     return this.#thread.ask({ kind: 'byOrigin', query }, turn) as Promise<readonly OriginAdvisory[] | undefined> // the answer to this task
+  }
+
+  ofPackages(query: PackageAdvisoryQuery, turn: TaskTurn): Promise<readonly PackageAdvisory[] | undefined> {
+    return this.#thread.ask({ kind: 'ofPackages', query }, turn) as Promise<readonly PackageAdvisory[] | undefined> // the answer to this task
   }
 
   unscored(query: OriginDocument, turn: TaskTurn): Promise<readonly (readonly string[])[]> {

@@ -1,5 +1,13 @@
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryQuery, DocumentExport, OriginDocument, OriginQuery, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
+import type {
+  AdvisoryQuery,
+  DocumentExport,
+  OriginDocument,
+  OriginQuery,
+  OsvPage,
+  OsvPageQuery,
+  PackageAdvisoryQuery,
+} from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
 import { exportDocument, osvPage, unscoredNames } from '../exports/export-tasks.ts'
 import { answerFrom } from '../files/open-thread.ts'
@@ -16,6 +24,7 @@ export type AdvisoryTask =
   | { readonly kind: 'get'; readonly uid: Uid }
   | { readonly kind: 'page'; readonly query: SentQuery }
   | { readonly kind: 'byOrigin'; readonly query: OriginQuery }
+  | { readonly kind: 'ofPackages'; readonly query: PackageAdvisoryQuery }
   | { readonly kind: 'unscored'; readonly query: OriginDocument }
   | { readonly kind: 'exportDocument'; readonly query: DocumentExport }
   | { readonly kind: 'osvPage'; readonly query: OsvPageQuery }
@@ -39,6 +48,7 @@ function work(reader: AdvisoryReader, task: AdvisoryTask): unknown {
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
   if (task.kind === 'byOrigin') return reader.byOrigin(task.query)
+  if (task.kind === 'ofPackages') return reader.ofPackages(task.query)
   if (task.kind === 'unscored') return unscoredNames(reader.byOrigin({ ...task.query, ids: undefined }) ?? [])
   if (task.kind === 'exportDocument') return document(reader, task.query)
   if (task.kind === 'osvPage') return nextOfZip(reader, task.query)

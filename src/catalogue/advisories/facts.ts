@@ -1,6 +1,12 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { type Advisory, type AdvisoryEvent, EventTypeFilter, ReviewState } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { nameForm, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import { advisoryFacets, type AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
+
+/** The facets of the file: those of the API, and one by which packages of images find advisories. */
+export type FactFacet = AdvisoryFacet | 'packageName'
+
+const factFacets: readonly FactFacet[] = [...advisoryFacets, 'packageName']
 
 /** The filter that finds each type of event. */
 const eventTypes = {
@@ -31,8 +37,13 @@ function latestOf(events: readonly AdvisoryEvent[]): AdvisoryEvent | undefined {
   return latest
 }
 
+/** Returns the type in the package URLs of the component. */
+function packageTypeOf({ componentType, componentLocation }: Advisory): string {
+  return packagesOfEcosystem(componentType)?.type ?? /^pkg:([^/]+)\//.exec(componentLocation)?.[1] ?? componentType
+}
+
 /** Returns the values of an advisory in one facet, empty ones included. `origin` is the package that the artifact is built from. */
-const readers: Readonly<Record<AdvisoryFacet, (advisory: Advisory, origin: string) => readonly (string | number)[]>> = {
+const readers: Readonly<Record<FactFacet, (advisory: Advisory, origin: string) => readonly (string | number)[]>> = {
   advisoryId: ({ advisoryId }) => [advisoryId],
   legacyId: ({ legacyAdvisoryId = '' }) => [legacyAdvisoryId],
   artifactName: ({ artifactName }) => [artifactName],
@@ -48,12 +59,13 @@ const readers: Readonly<Record<AdvisoryFacet, (advisory: Advisory, origin: strin
   eventReviewer: ({ events }) => events.map(({ reviewer }) => reviewer),
   eventType: ({ events }) => events.map(typeOf),
   latestType: ({ events }) => [latestOf(events)].filter((event) => event !== undefined).map(typeOf),
+  packageName: (advisory) => [nameForm(packageTypeOf(advisory), advisory.componentName)],
 }
 
 /** Returns the terms by which an advisory is found, each once. Empty texts are no terms. */
-export function termsOf(advisory: Advisory, origin: string): (readonly [facet: AdvisoryFacet, value: string])[] {
-  const terms: (readonly [facet: AdvisoryFacet, value: string])[] = []
-  for (const facet of advisoryFacets) {
+export function termsOf(advisory: Advisory, origin: string): (readonly [facet: FactFacet, value: string])[] {
+  const terms: (readonly [facet: FactFacet, value: string])[] = []
+  for (const facet of factFacets) {
     const values = readers[facet](advisory, origin)
     // Most facets have one value.
     for (const value of values.length > 1 ? new Set(values) : values) if (value !== '') terms.push([facet, String(value)])

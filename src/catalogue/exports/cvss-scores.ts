@@ -56,6 +56,7 @@ const osvTypes: Readonly<
 /** What is used of a vector of any version. */
 interface CvssVector {
   isBaseFullyDefined(): boolean
+  calculateScores(): { readonly base?: number | undefined; readonly overall?: number | undefined }
   toString(): string
 }
 
@@ -71,6 +72,30 @@ export function osvSeverityOf({ type, score }: Pick<Severity, 'type' | 'score'>)
     // The package throws errors of the class Error for unknown metrics and values.
     return undefined
   }
+}
+
+/** Returns the score of a vector of any version. Undefined if it is none. */
+function baseScoreOf({ type, score }: Pick<Severity, 'type' | 'score'>): number | undefined {
+  const Calculator = osvTypes[type]?.vectors.find(([start]) => start.test(score))?.[1]
+  if (Calculator === undefined) return undefined
+  try {
+    const { base, overall } = new Calculator(score).calculateScores()
+    return base ?? overall
+  } catch {
+    // The package throws errors of the class Error for unknown metrics and values.
+    return undefined
+  }
+}
+
+/** Returns the level of the first valid vector of the newest version of CVSS. Undefined if there is none. */
+export function severityOf(scores: readonly Pick<Severity, 'type' | 'score'>[]): CvssV3['baseSeverity'] | undefined {
+  for (const type of [Severity_Type.CVSS_V4, Severity_Type.CVSS_V3, Severity_Type.CVSS_V2]) {
+    for (const score of scores.filter((one) => one.type === type)) {
+      const base = baseScoreOf(score)
+      if (base !== undefined) return severities.find(({ least }) => base >= least)?.name ?? 'NONE'
+    }
+  }
+  return undefined
 }
 
 /** Returns the first score of the newest version of CVSS 3 that has a valid vector. Undefined if there is none. */

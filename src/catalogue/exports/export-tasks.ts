@@ -1,6 +1,7 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import type { DocumentExport, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
-import type { AdvisoriesOfId, StoredAdvisory } from '../advisories/advisory-reader.ts'
+import type { PackageAdvisory } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoriesOfId } from '../advisories/advisory-reader.ts'
 import type { OsvFacts } from '../advisories/osv-facts.ts'
 import { AdvisorySchema, SeveritySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { csafOf } from './csaf-export.ts'
@@ -19,7 +20,7 @@ function advisoryIn({ advisory }: OsvAdvisory): OsvAdvisory['advisory'] {
   return advisory
 }
 
-function opened({ body, osv }: StoredAdvisory): OsvAdvisory {
+function opened({ body, osv }: PackageAdvisory): OsvAdvisory {
   // Only AdvisoryBuilder writes these facts.
   return { advisory: fromBinary(AdvisorySchema, body), facts: osv === undefined ? {} : (JSON.parse(osv) as OsvFacts) }
 }
@@ -28,13 +29,13 @@ function opened({ body, osv }: StoredAdvisory): OsvAdvisory {
 const maxNames = 20
 
 /** Returns the names of each vulnerability whose advisories have no scores: its id, then the aliases of one of them. */
-export function unscoredNames(stored: readonly StoredAdvisory[]): (readonly string[])[] {
+export function unscoredNames(stored: readonly PackageAdvisory[]): (readonly string[])[] {
   const unscored = stored.map(({ body }) => fromBinary(AdvisorySchema, body)).filter(({ severities }) => severities.length === 0)
   return [...new Map(unscored.map(({ advisoryId, aliases }) => [advisoryId, [advisoryId, ...aliases].slice(0, maxNames)])).values()]
 }
 
 /** Returns the document of one origin package. The advisories are in a stable order. */
-export function exportDocument(stored: readonly StoredAdvisory[], { origin, format, scores, ...facts }: DocumentExport, builtMs: number): Uint8Array {
+export function exportDocument(stored: readonly PackageAdvisory[], { origin, format, scores, ...facts }: DocumentExport, builtMs: number): Uint8Array {
   const all = stored.map(opened)
   for (const { advisory } of all) {
     const known = advisory.severities.length === 0 ? scores.get(advisory.advisoryId) : undefined

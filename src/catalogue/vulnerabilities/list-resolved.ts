@@ -4,6 +4,7 @@ import { decide } from '../../authz/effective-permissions.ts'
 import { setOf } from '../../base/capability.ts'
 import type { Digest } from '../../base/digest.ts'
 import { DomainError, maxViolations } from '../../base/errors.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
 import type { ImageVulnerability } from '../../cache/lists/contents-source.ts'
@@ -117,16 +118,16 @@ function tooManyMoves(image: string): DomainError {
 
 /** Resolves with the vulnerabilities of the images in the changes, by `<repo>@<digest>`. Rejects with code 9 that names images whose contents are not known. */
 async function contentsOf(
-  { imageContents }: Services,
+  { vulnerabilitiesIn }: Services,
   changes: readonly ImageChange[],
-  signal: AbortSignal,
+  turn: TaskTurn,
 ): Promise<ReadonlyMap<string, readonly ImageVulnerability[]>> {
   const found = new Map<string, readonly ImageVulnerability[]>()
   const unknown = new Set<string>()
   for (const { repo, digest } of changes.flatMap(({ repo, from, to }) => [from, to].map((digest) => ({ repo, digest })))) {
     const name = `${repo}@${digest}`
     if (found.has(name) || unknown.has(name)) continue
-    const contents = await imageContents?.vulnerabilitiesOf({ repo, digest }, signal)
+    const contents = await vulnerabilitiesIn({ repo, digest }, turn)
     if (contents === undefined) unknown.add(name)
     else found.set(name, contents)
   }
@@ -143,7 +144,7 @@ export const listResolvedVulnsReports: Handler = async (services, context, messa
   const range = daysOf(request)
   const images = imagesOf(services, context, request.imageRefs)
   const changes = (await Promise.all(images.map((image) => changesOf(services, image, { range, signal: context.signal })))).flat()
-  const contents = await contentsOf(services, changes, context.signal)
+  const contents = await contentsOf(services, changes, turnOf(context))
   const resolved = Array.from({ length: range.days }, () => new Map<string, ImageVulnerability>())
   for (const { repo, day, from, to } of changes) {
     const left = new Set(contents.get(`${repo}@${to}`)?.map(({ id }) => id))

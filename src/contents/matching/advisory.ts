@@ -1,11 +1,11 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt'
-import { baseOf, ecosystemOfPackages, orderOfType, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
+import { baseOf, ecosystemOfPackages, nameForm, orderOfType, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import type { ReadVersion, VersionOrder } from '../../base/versions/version-order.ts'
 import type { OsvFacts } from '../../catalogue/index.ts'
 import { ReviewState, type Advisory, type AdvisoryEvent } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { sourceEcosystems } from './distributions.ts'
 import { affectedVersionsOf, type AffectedVersions } from './ranges.ts'
-import { keyOf, nameForm, parsePurl, type MatchSubject, type SubjectVersion } from './subject.ts'
+import { keyOf, parsePurl, type MatchSubject, type SubjectVersion } from './subject.ts'
 
 /** An advisory, read to be compared with many packages. */
 export interface ReadAdvisory {

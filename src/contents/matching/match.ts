@@ -2,7 +2,8 @@ import { compareTexts } from '../../base/versions/version-order.ts'
 import type { AdvisoryEvent_FalsePositiveDetermination_Type as FalsePositive, Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { isAbout, versionFor, type ReadAdvisory } from './advisory.ts'
 import { answerOf } from './ranges.ts'
-import { matchStates, verdictOf, weights, type MatchState, type RuleName, type Verdict } from './rules.ts'
+import { vulnerabilityStates, type VulnerabilityState } from '../../cache/lists/contents-source.ts'
+import { verdictOf, weights, type RuleName, type Verdict } from './rules.ts'
 import type { MatchSubject } from './subject.ts'
 
 /** Why a match has its state. */
@@ -27,7 +28,7 @@ export interface Match {
   readonly severities: readonly Pick<Severity, 'type' | 'score'>[]
   /** The version that has the fix. Empty if none is known. */
   readonly fixedVersion: string
-  readonly state: MatchState
+  readonly state: VulnerabilityState
   readonly why: MatchReason
 }
 
@@ -93,7 +94,7 @@ function compareVerdicts(a: Verdict, b: Verdict): number {
   return (
     b.weight - a.weight ||
     (a.weight >= weights.determination ? b.read.newestMs - a.read.newestMs : 0) ||
-    matchStates.indexOf(a.state) - matchStates.indexOf(b.state) ||
+    vulnerabilityStates.indexOf(a.state) - vulnerabilityStates.indexOf(b.state) ||
     compareTexts(a.read.advisory.uid, b.read.advisory.uid)
   )
 }

@@ -1,13 +1,9 @@
 import type { ReadVersion } from '../../base/versions/version-order.ts'
+import type { VulnerabilityState } from '../../cache/lists/contents-source.ts'
 import { AdvisoryEvent_FalsePositiveDetermination_Type as FalsePositive, type AdvisoryEvent } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { ReadAdvisory } from './advisory.ts'
 import type { RangeAnswer } from './ranges.ts'
 import type { SubjectVersion } from './subject.ts'
-
-/** The states of a vulnerability in a package, the worst first. */
-export const matchStates = ['affected', 'under_investigation', 'fixed', 'not_affected'] as const
-/** One of `matchStates`. */
-export type MatchState = (typeof matchStates)[number]
 
 /**
  * How much an answer counts against those of other advisories about the same vulnerability. Of two determinations, the newer one counts. Else, the worst state
@@ -29,7 +25,7 @@ export interface Question {
 
 /** What a rule says about a package. */
 interface Answer {
-  readonly state: MatchState
+  readonly state: VulnerabilityState
   readonly weight: keyof typeof weights
   /** The version that has, or had, the fix. */
   readonly fixedVersion?: (question: Question) => string
@@ -56,7 +52,7 @@ const says =
   ({ range }: Question): boolean =>
     range !== undefined && answers.includes(range.says)
 
-const determined = (state: MatchState): Answer => ({ state, weight: 'determination' })
+const determined = (state: VulnerabilityState): Answer => ({ state, weight: 'determination' })
 const fixOfRange = ({ range }: Question): string => range?.fixedVersion ?? ''
 
 /** Returns the newest of the versions that fix it. Only from this one on, all fixes are there. */
@@ -118,7 +114,7 @@ export type RuleName = (typeof rules)[number]['name']
 
 /** What an advisory says about a package, with the rule that says it. */
 export interface Verdict {
-  readonly state: MatchState
+  readonly state: VulnerabilityState
   readonly rule: RuleName
   /** See `weights`. */
   readonly weight: number

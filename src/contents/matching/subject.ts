@@ -1,5 +1,5 @@
 import { PackageURL } from 'packageurl-js'
-import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
+import { distributionTypes, ecosystemOfPackages, nameForm, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import type { ReadVersion, VersionOrder } from '../../base/versions/version-order.ts'
 import type { Distribution, ImagePackage } from '../package.ts'
 import { ecosystemOfDistribution, isReleaseOf, parseDistro } from './distributions.ts'
@@ -40,20 +40,6 @@ export interface MatchSubject {
   readonly keys: readonly string[]
   /** True if the package may be of this release of its ecosystem. */
   isOfRelease(release: string): boolean
-}
-
-/** How the names of an ecosystem are compared, by the type of its package URLs. Others compare exactly. */
-const nameForms: Readonly<Record<string, (name: string) => string>> = {
-  pypi: (name) => name.toLowerCase().replaceAll(/[-_.]+/g, '-'),
-  golang: (name) => name.toLowerCase(),
-  nuget: (name) => name.toLowerCase(),
-  composer: (name) => name.toLowerCase(),
-  hex: (name) => name.toLowerCase(),
-}
-
-/** Returns a name as its ecosystem compares it. `type` is that of package URLs. */
-export function nameForm(type: string, name: string): string {
-  return nameForms[type]?.(name) ?? name
 }
 
 /** The key by which packages and advisories find each other. */

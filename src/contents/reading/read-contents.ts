@@ -20,6 +20,18 @@ export async function readContents(
   }
   const { distribution, packages, skipped } = await packagesOfLayers(layers(), signal)
   return [
-    { repo, digest, platform: `linux/${record.architecture}`, source: 'layers', sourceDigest: '', problem: undefined, message: '', distribution, described: undefined, packages, skipped },
+    {
+      repo,
+      digest,
+      platform: `linux/${record.architecture}`,
+      source: 'layers',
+      sourceDigest: '',
+      problem: undefined,
+      message: '',
+      distribution,
+      described: undefined,
+      packages,
+      skipped,
+    },
   ]
 }

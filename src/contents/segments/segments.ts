@@ -7,7 +7,7 @@ import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
-import type { ContentsSource, ImageName, ImageVulnerability, PackagePage, PackageQuery, ReadImage } from '../../cache/lists/contents-source.ts'
+import type { ContentsSource, ImageName, MatchQuestion, PackagePage, PackageQuery, PackageVulnerability, ReadImage } from '../../cache/lists/contents-source.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import { CatalogueError, fetchCatalogue } from '../../catalogue/index.ts'
 import type { Upstream } from '../../registry/index.ts'
@@ -127,9 +127,12 @@ export class Segments implements ContentsSource {
     return this.#thread.ask({ kind: 'packages', paths, query }, turn) as Promise<PackagePage> // the answer to this task
   }
 
-  /** Contents are not compared with advisories yet. */
-  vulnerabilitiesOf(): Promise<readonly ImageVulnerability[] | undefined> {
-    return Promise.resolve(undefined)
+  namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]> {
+    return this.#thread.ask({ kind: 'namesOf', question }, turn) as Promise<readonly string[]> // the answer to this task
+  }
+
+  match(question: MatchQuestion, turn: TaskTurn): Promise<readonly PackageVulnerability[]> {
+    return this.#thread.ask({ kind: 'match', question }, turn) as Promise<readonly PackageVulnerability[]> // the answer to this task
   }
 
   #served(): readonly string[] {

@@ -36,16 +36,10 @@ async function push({ server }: Spec, { owner, path }: ImageWorld): Promise<stri
 
 /** Makes the contents of images known to a server. Returns a function that forgets them. */
 function know({ server }: Spec, contents: Readonly<Record<string, readonly ImageVulnerability[]>>): () => void {
-  // No part of the server compares contents with advisories yet.
-  const services = server.running.engine.services as { imageContents: Services['imageContents'] }
-  const before = services.imageContents
-  if (before === undefined) throw new Error('the server has no upstream')
-  services.imageContents = {
-    imagesAmong: (...asked) => before.imagesAmong(...asked),
-    packages: (...asked) => before.packages(...asked),
-    vulnerabilitiesOf: ({ digest }) => Promise.resolve(contents[digest]),
-  }
-  return () => (services.imageContents = before)
+  const services = server.running.engine.services as { vulnerabilitiesIn: Services['vulnerabilitiesIn'] }
+  const before = services.vulnerabilitiesIn
+  services.vulnerabilitiesIn = ({ digest }) => Promise.resolve(contents[digest])
+  return () => (services.vulnerabilitiesIn = before)
 }
 
 const vulnerability = (id: string, aliases: readonly string[] = []): ImageVulnerability => ({ id, aliases })

@@ -11,13 +11,15 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
+import type { Severity } from "../../vulnerabilities/v2/advisories_pb.ts";
+import { file_taproot_vulnerabilities_v2_advisories } from "../../vulnerabilities/v2/advisories_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file taproot/registry/v2/contents.proto.
  */
 export const file_taproot_registry_v2_contents: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YyL2NvbnRlbnRzLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIr4CChNMaXN0UGFja2FnZXNSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JBIdCghwbGF0Zm9ybRgDIAEoCUIL4EEBukgFcgMY/wESIQoFbmFtZXMYBCADKAlCEuBBAbpIDJIBCRBkIgVyAxiABBIgCgV0eXBlcxgFIAMoCUIR4EEBukgLkgEIEGQiBHICGEASGgoFcXVlcnkYBiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgKIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAsgASgJQgvgQQG6SAVyAxiAIBIYCgRza2lwGAwgASgFQgrgQQG6SAQaAigAIrkBChRMaXN0UGFja2FnZXNSZXNwb25zZRIuCghwYWNrYWdlcxgBIAMoCzIcLnRhcHJvb3QucmVnaXN0cnkudjIuUGFja2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMiiQEKB1BhY2thZ2USDgoGZGlnZXN0GAEgASgJEgwKBHB1cmwYAiABKAkSDAoEdHlwZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3ZlcnNpb24YBSABKAkSDgoGb3JpZ2luGAYgASgJEhAKCGxpY2Vuc2VzGAcgAygJEhEKCWxvY2F0aW9ucxgIIAMoCSLsBQoNSW1hZ2VDb250ZW50cxIOCgZkaWdlc3QYASABKAkSEAoIcGxhdGZvcm0YAiABKAkSNwoFc3RhdGUYAyABKA4yKC50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuU3RhdGUSOQoGc291cmNlGAQgASgOMikudGFwcm9vdC5yZWdpc3RyeS52Mi5JbWFnZUNvbnRlbnRzLlNvdXJjZRIVCg1zb3VyY2VfZGlnZXN0GAUgASgJEjsKB3Byb2JsZW0YBiABKA4yKi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuUHJvYmxlbRIPCgdtZXNzYWdlGAcgASgJEhQKDGRpc3RyaWJ1dGlvbhgIIAEoCRIcChRkaXN0cmlidXRpb25fdmVyc2lvbhgJIAEoCRI3Cg1za2lwcGVkX2ZpbGVzGAogAygLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5Ta2lwcGVkRmlsZRItCglyZWFkX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBhY2thZ2VfY291bnQYDCABKAMiUQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABILCgdQRU5ESU5HEAESCAoEUkVBRBACEg4KCklOQ09NUExFVEUQAxIKCgZGQUlMRUQQBCJUCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASDwoLQVRURVNUQVRJT04QARIMCghSRUZFUlJFUhACEgcKA1RBRxADEgoKBkxBWUVSUxAEIoMBCgdQcm9ibGVtEhcKE1BST0JMRU1fVU5TUEVDSUZJRUQQABIOCgpVTlJFQURBQkxFEAESDQoJVE9PX0xBUkdFEAISGAoUVU5TVVBQT1JURURfREFUQUJBU0UQAxIUChBVTlNVUFBPUlRFRF9GT1JNEAQSEAoMV1JPTkdfRElHRVNUEAUiLAoLU2tpcHBlZEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJMtABCg9Db250ZW50c1NlcnZpY2USvAEKDExpc3RQYWNrYWdlcxIoLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVxdWVzdBopLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVzcG9uc2UiV5ACAarnGA4IAhIExQyKBSIEUmVwb4LT5JMCPBI6L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS9wYWNrYWdlc2IGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule]);
+  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YyL2NvbnRlbnRzLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIr4CChNMaXN0UGFja2FnZXNSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JBIdCghwbGF0Zm9ybRgDIAEoCUIL4EEBukgFcgMY/wESIQoFbmFtZXMYBCADKAlCEuBBAbpIDJIBCRBkIgVyAxiABBIgCgV0eXBlcxgFIAMoCUIR4EEBukgLkgEIEGQiBHICGEASGgoFcXVlcnkYBiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgKIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAsgASgJQgvgQQG6SAVyAxiAIBIYCgRza2lwGAwgASgFQgrgQQG6SAQaAigAIrkBChRMaXN0UGFja2FnZXNSZXNwb25zZRIuCghwYWNrYWdlcxgBIAMoCzIcLnRhcHJvb3QucmVnaXN0cnkudjIuUGFja2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMiiQEKB1BhY2thZ2USDgoGZGlnZXN0GAEgASgJEgwKBHB1cmwYAiABKAkSDAoEdHlwZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3ZlcnNpb24YBSABKAkSDgoGb3JpZ2luGAYgASgJEhAKCGxpY2Vuc2VzGAcgAygJEhEKCWxvY2F0aW9ucxgIIAMoCSLsBQoNSW1hZ2VDb250ZW50cxIOCgZkaWdlc3QYASABKAkSEAoIcGxhdGZvcm0YAiABKAkSNwoFc3RhdGUYAyABKA4yKC50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuU3RhdGUSOQoGc291cmNlGAQgASgOMikudGFwcm9vdC5yZWdpc3RyeS52Mi5JbWFnZUNvbnRlbnRzLlNvdXJjZRIVCg1zb3VyY2VfZGlnZXN0GAUgASgJEjsKB3Byb2JsZW0YBiABKA4yKi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuUHJvYmxlbRIPCgdtZXNzYWdlGAcgASgJEhQKDGRpc3RyaWJ1dGlvbhgIIAEoCRIcChRkaXN0cmlidXRpb25fdmVyc2lvbhgJIAEoCRI3Cg1za2lwcGVkX2ZpbGVzGAogAygLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5Ta2lwcGVkRmlsZRItCglyZWFkX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBhY2thZ2VfY291bnQYDCABKAMiUQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABILCgdQRU5ESU5HEAESCAoEUkVBRBACEg4KCklOQ09NUExFVEUQAxIKCgZGQUlMRUQQBCJUCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASDwoLQVRURVNUQVRJT04QARIMCghSRUZFUlJFUhACEgcKA1RBRxADEgoKBkxBWUVSUxAEIoMBCgdQcm9ibGVtEhcKE1BST0JMRU1fVU5TUEVDSUZJRUQQABIOCgpVTlJFQURBQkxFEAESDQoJVE9PX0xBUkdFEAISGAoUVU5TVVBQT1JURURfREFUQUJBU0UQAxIUChBVTlNVUFBPUlRFRF9GT1JNEAQSEAoMV1JPTkdfRElHRVNUEAUiLAoLU2tpcHBlZEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJIpMDChpMaXN0VnVsbmVyYWJpbGl0aWVzUmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQSHQoIcGxhdGZvcm0YAyABKAlCC+BBAbpIBXIDGP8BEk4KBnN0YXRlcxgEIAMoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZUIU4EEBukgOkgELEAoiB4IBBBABIAASXQoPc2V2ZXJpdHlfbGV2ZWxzGAUgAygOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCEuBBAbpIDJIBCRAKIgWCAQIQARIdCglwYWdlX3NpemUYCiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgLIAEoCUIL4EEBukgFcgMYgCASGAoEc2tpcBgMIAEoBUIK4EEBukgEGgIoACLNAQobTGlzdFZ1bG5lcmFiaWxpdGllc1Jlc3BvbnNlEjsKD3Z1bG5lcmFiaWxpdGllcxgBIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMi8QQKDVZ1bG5lcmFiaWxpdHkSCgoCaWQYASABKAkSDwoHYWxpYXNlcxgCIAMoCRI3CgVzdGF0ZRgDIAEoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZRJICg5zZXZlcml0eV9sZXZlbBgEIAEoDjIwLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TZXZlcml0eUxldmVsEjgKCnNldmVyaXRpZXMYBSADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5TZXZlcml0eRIXCgplcHNzX3Njb3JlGAYgASgBSACIAQESFwoPa25vd25fZXhwbG9pdGVkGAcgASgIEi0KB3BhY2thZ2UYCCABKAsyHC50YXByb290LnJlZ2lzdHJ5LnYyLlBhY2thZ2USFQoNZml4ZWRfdmVyc2lvbhgJIAEoCRIMCgRydWxlGAogASgJEhQKDGFkdmlzb3J5X3VpZBgLIAEoCRIOCgZhdXRob3IYDCABKAkSDAoEbm90ZRgNIAEoCSJiCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgwKCEFGRkVDVEVEEAESFwoTVU5ERVJfSU5WRVNUSUdBVElPThACEgkKBUZJWEVEEAMSEAoMTk9UX0FGRkVDVEVEEAQiWQoNU2V2ZXJpdHlMZXZlbBILCgdVTktOT1dOEAASBwoDTE9XEAESCgoGTUVESVVNEAISCAoESElHSBADEgwKCENSSVRJQ0FMEAQSDgoKTkVHTElHSUJMRRAFQg0KC19lcHNzX3Njb3JlMqsDCg9Db250ZW50c1NlcnZpY2USvAEKDExpc3RQYWNrYWdlcxIoLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVxdWVzdBopLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVzcG9uc2UiV5ACAarnGA4IAhIExQyKBSIEUmVwb4LT5JMCPBI6L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS9wYWNrYWdlcxLYAQoTTGlzdFZ1bG5lcmFiaWxpdGllcxIvLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5lcmFiaWxpdGllc1JlcXVlc3QaMC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuZXJhYmlsaXRpZXNSZXNwb25zZSJekAIBqucYDggCEgTFDJQFIgRSZXBvgtPkkwJDEkEvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS9kaWdlc3RzL3tkaWdlc3R9L3Z1bG5lcmFiaWxpdGllc2IGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_vulnerabilities_v2_advisories]);
 
 /**
  * @generated from message taproot.registry.v2.ListPackagesRequest
@@ -488,6 +490,333 @@ export const SkippedFileSchema: GenMessage<SkippedFile> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_contents, 4);
 
 /**
+ * @generated from message taproot.registry.v2.ListVulnerabilitiesRequest
+ */
+export type ListVulnerabilitiesRequest = Message<"taproot.registry.v2.ListVulnerabilitiesRequest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * Only this platform of an index, for example `linux/amd64` or `linux/arm/v7`. Empty: all.
+   *
+   * @generated from field: string platform = 3;
+   */
+  platform: string;
+
+  /**
+   * Only vulnerabilities in these states. Empty: `AFFECTED` and `UNDER_INVESTIGATION`.
+   *
+   * @generated from field: repeated taproot.registry.v2.Vulnerability.State states = 4;
+   */
+  states: Vulnerability_State[];
+
+  /**
+   * Only vulnerabilities of these severities.
+   *
+   * @generated from field: repeated taproot.registry.v2.Vulnerability.SeverityLevel severity_levels = 5;
+   */
+  severityLevels: Vulnerability_SeverityLevel[];
+
+  /**
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
+   *
+   * @generated from field: int32 page_size = 10;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page. Valid for three days, with the same filters and caller.
+   *
+   * @generated from field: string page_token = 11;
+   */
+  pageToken: string;
+
+  /**
+   * Number of results to skip, after the position of the page token.
+   *
+   * @generated from field: int32 skip = 12;
+   */
+  skip: number;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListVulnerabilitiesRequest.
+ * Use `create(ListVulnerabilitiesRequestSchema)` to create a new message.
+ */
+export const ListVulnerabilitiesRequestSchema: GenMessage<ListVulnerabilitiesRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 5);
+
+/**
+ * One page of results.
+ *
+ * @generated from message taproot.registry.v2.ListVulnerabilitiesResponse
+ */
+export type ListVulnerabilitiesResponse = Message<"taproot.registry.v2.ListVulnerabilitiesResponse"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v2.Vulnerability vulnerabilities = 1;
+   */
+  vulnerabilities: Vulnerability[];
+
+  /**
+   * Token of the next page. Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Number of results on all pages.
+   *
+   * @generated from field: int64 total_count = 3;
+   */
+  totalCount: bigint;
+
+  /**
+   * The value of `skip` in the request.
+   *
+   * @generated from field: int32 skipped = 4;
+   */
+  skipped: number;
+
+  /**
+   * The images that the request names, in the order of the index, and how their contents became known.
+   *
+   * @generated from field: repeated taproot.registry.v2.ImageContents images = 5;
+   */
+  images: ImageContents[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListVulnerabilitiesResponse.
+ * Use `create(ListVulnerabilitiesResponseSchema)` to create a new message.
+ */
+export const ListVulnerabilitiesResponseSchema: GenMessage<ListVulnerabilitiesResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 6);
+
+/**
+ * A vulnerability in a package of an image.
+ *
+ * @generated from message taproot.registry.v2.Vulnerability
+ */
+export type Vulnerability = Message<"taproot.registry.v2.Vulnerability"> & {
+  /**
+   * The id of CVE if there is one, else another one.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Other ids.
+   *
+   * @generated from field: repeated string aliases = 2;
+   */
+  aliases: string[];
+
+  /**
+   * @generated from field: taproot.registry.v2.Vulnerability.State state = 3;
+   */
+  state: Vulnerability_State;
+
+  /**
+   * By the newest version of CVSS that has a valid vector.
+   *
+   * @generated from field: taproot.registry.v2.Vulnerability.SeverityLevel severity_level = 4;
+   */
+  severityLevel: Vulnerability_SeverityLevel;
+
+  /**
+   * The CVSS vectors of the advisories.
+   *
+   * @generated from field: repeated taproot.vulnerabilities.v2.Severity severities = 5;
+   */
+  severities: Severity[];
+
+  /**
+   * Probability that it is exploited within 30 days, from 0 to 1 (EPSS). Absent if unknown.
+   *
+   * @generated from field: optional double epss_score = 6;
+   */
+  epssScore?: number | undefined;
+
+  /**
+   * True if it is known to be exploited (KEV).
+   *
+   * @generated from field: bool known_exploited = 7;
+   */
+  knownExploited: boolean;
+
+  /**
+   * @generated from field: taproot.registry.v2.Package package = 8;
+   */
+  package?: Package | undefined;
+
+  /**
+   * The version that has the fix. Absent if none is known.
+   *
+   * @generated from field: string fixed_version = 9;
+   */
+  fixedVersion: string;
+
+  /**
+   * Why it has its state: the rule.
+   *
+   * @generated from field: string rule = 10;
+   */
+  rule: string;
+
+  /**
+   * The advisory that decides.
+   *
+   * @generated from field: string advisory_uid = 11;
+   */
+  advisoryUid: string;
+
+  /**
+   * Who wrote what decides.
+   *
+   * @generated from field: string author = 12;
+   */
+  author: string;
+
+  /**
+   * What the advisory says about it for people.
+   *
+   * @generated from field: string note = 13;
+   */
+  note: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.Vulnerability.
+ * Use `create(VulnerabilitySchema)` to create a new message.
+ */
+export const VulnerabilitySchema: GenMessage<Vulnerability> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 7);
+
+/**
+ * What is known about it in this package.
+ *
+ * @generated from enum taproot.registry.v2.Vulnerability.State
+ */
+export const Vulnerability_State = {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  STATE_UNSPECIFIED: 0,
+
+  /**
+   * The package has the vulnerability.
+   *
+   * @generated from enum value: AFFECTED = 1;
+   */
+  AFFECTED: 1,
+
+  /**
+   * It is not known yet.
+   *
+   * @generated from enum value: UNDER_INVESTIGATION = 2;
+   */
+  UNDER_INVESTIGATION: 2,
+
+  /**
+   * The version of the package has the fix.
+   *
+   * @generated from enum value: FIXED = 3;
+   */
+  FIXED: 3,
+
+  /**
+   * The package does not have it, or it does no harm here.
+   *
+   * @generated from enum value: NOT_AFFECTED = 4;
+   */
+  NOT_AFFECTED: 4,
+} as const;
+
+/**
+ * What is known about it in this package.
+ *
+ * @generated from enum taproot.registry.v2.Vulnerability.State
+ */
+export type Vulnerability_State = (typeof Vulnerability_State)[keyof typeof Vulnerability_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.Vulnerability.State.
+ */
+export const Vulnerability_StateSchema: GenEnum<Vulnerability_State> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_contents, 7, 0);
+
+/**
+ * A level by the CVSS score.
+ *
+ * @generated from enum taproot.registry.v2.Vulnerability.SeverityLevel
+ */
+export const Vulnerability_SeverityLevel = {
+  /**
+   * There is no score.
+   *
+   * @generated from enum value: UNKNOWN = 0;
+   */
+  UNKNOWN: 0,
+
+  /**
+   * From 0.1 to 3.9.
+   *
+   * @generated from enum value: LOW = 1;
+   */
+  LOW: 1,
+
+  /**
+   * From 4.0 to 6.9.
+   *
+   * @generated from enum value: MEDIUM = 2;
+   */
+  MEDIUM: 2,
+
+  /**
+   * From 7.0 to 8.9.
+   *
+   * @generated from enum value: HIGH = 3;
+   */
+  HIGH: 3,
+
+  /**
+   * From 9.0 to 10.
+   *
+   * @generated from enum value: CRITICAL = 4;
+   */
+  CRITICAL: 4,
+
+  /**
+   * The score is 0.
+   *
+   * @generated from enum value: NEGLIGIBLE = 5;
+   */
+  NEGLIGIBLE: 5,
+} as const;
+
+/**
+ * A level by the CVSS score.
+ *
+ * @generated from enum taproot.registry.v2.Vulnerability.SeverityLevel
+ */
+export type Vulnerability_SeverityLevel = (typeof Vulnerability_SeverityLevel)[keyof typeof Vulnerability_SeverityLevel] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.Vulnerability.SeverityLevel.
+ */
+export const Vulnerability_SeverityLevelSchema: GenEnum<Vulnerability_SeverityLevel> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_contents, 7, 1);
+
+/**
  * What images contain. The platform reads each image after its push: from an SBOM, or else from its layers.
  *
  * @generated from service taproot.registry.v2.ContentsService
@@ -502,6 +831,17 @@ export const ContentsService: GenService<{
     methodKind: "unary";
     input: typeof ListPackagesRequestSchema;
     output: typeof ListPackagesResponseSchema;
+  },
+  /**
+   * Lists the vulnerabilities of the packages in an image, or in all images of an index. Advisories count from the groups above the repo and from the public
+   * organisation. Sorted by id, then by package URL.
+   *
+   * @generated from rpc taproot.registry.v2.ContentsService.ListVulnerabilities
+   */
+  listVulnerabilities: {
+    methodKind: "unary";
+    input: typeof ListVulnerabilitiesRequestSchema;
+    output: typeof ListVulnerabilitiesResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v2_contents, 0);
