@@ -25,6 +25,7 @@ const helpers = {
   'src/contents/layers/readers/dpkg.ts': 'one file for each reader',
   'src/contents/layers/readers/npm.ts': 'one file for each reader',
   'src/contents/layers/readers/python.ts': 'one file for each reader',
+  'src/contents/segments/segment-worker.ts': 'it runs in a thread of its own',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
   'src/server/store-format.ts': 'a concept of its own: versions of the stored format',
 }

@@ -1,39 +1,26 @@
 import { errorText } from '../base/error-text.ts'
 import type { Digest } from '../base/digest.ts'
 import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
-import type { ImageName } from '../cache/lists/contents-source.ts'
+import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
 import { manifestPrefix, unreadKey, unreadPrefix } from '../registry/index.ts'
 import { pagesOf } from '../store/pages.ts'
 import type { Entry } from '../store/store.ts'
-import type { ContentSource, ImageContents } from './image-contents.ts'
+import type { PackageSource, ImageContents } from './image-contents.ts'
+import { readContents } from './reading/read-contents.ts'
 import { Publisher } from './segments/publisher.ts'
 import type { StoredImage } from './segments/segment-builder.ts'
 import type { SegmentsOptions } from './segments/segments.ts'
 
-/** How an image was read before. */
-export interface KnownContents {
-  readonly source: ContentSource
-  readonly sourceDigest: string
-}
-
-/** Reads one image, or those of an index; see readContents. `known` says how an image was read before. */
-export type ReadContents = (
-  name: ImageName,
-  known: (image: ImageName) => Promise<KnownContents | undefined>,
-  signal: AbortSignal,
-) => Promise<readonly ImageContents[]>
-
 /** Receives what was read, for metrics. */
 export interface ContentsObserver {
   /** `problem` is empty if the image was read. */
-  read(source: ContentSource, problem: string): void
+  read(source: PackageSource, problem: string): void
 }
 
 /** The dependencies of ContentsJob. */
 export interface ContentsJobOptions extends SegmentsOptions {
   readonly services: Services
-  readonly read: ReadContents
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
@@ -54,7 +41,7 @@ interface UnreadImage extends ImageName {
 function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: number): StoredImage {
   const { platform, source, sourceDigest, problem = '', message, distribution = { id: '', version: '' } } = found
   const skipped = found.skipped.map(({ path, message: reason }) => ({ path, message: reason }))
-  return { repo, digest, packages, facts: { platform, source, sourceDigest, problem, message, distribution, skipped, readMs } }
+  return { repo, digest, packages, facts: { platform, source, sourceDigest, problem, message, distribution, skipped, readMs, readers: readersVersion } }
 }
 
 /** Reads the contents of images that were pushed. The active worker runs it (docs/adr/0034). */
@@ -181,12 +168,12 @@ export class ContentsJob {
   }
 
   async #read(name: UnreadImage, signal: AbortSignal): Promise<StoredImage[]> {
-    const { clock, read } = this.#options
-    const known = async (image: ImageName): Promise<KnownContents | undefined> => {
+    const { services, upstream, clock } = this.#options
+    const known = async (image: ImageName): Promise<ContentsFacts | undefined> => {
       const [facts] = await this.#publisher.known([image], signal)
-      return facts?.problem === '' ? facts : undefined
+      return facts?.problem === '' && facts.readers === readersVersion ? facts : undefined
     }
-    return (await read(name, known, signal)).map((contents) => storedOf(contents, clock.now()))
+    return (await readContents({ services, upstream, known }, name, signal)).map((contents) => storedOf(contents, clock.now()))
   }
 
   /** Removes the keys of images that were read. One that was asked for again meanwhile stays. */

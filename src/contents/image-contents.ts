@@ -5,15 +5,15 @@ import type { ContentProblem, Distribution, ImagePackage } from './package.ts'
 import type { DescribedProduct } from './sbom/forms.ts'
 
 /** Where the packages of an image were read, best first. */
-export const contentSources = ['attestation', 'referrer', 'tag', 'layers'] as const
-/** One of `contentSources`: an attestation in the index, a referrer, a tag of cosign, or the layers. */
-export type ContentSource = (typeof contentSources)[number]
+export const packageSources = ['attestation', 'referrer', 'tag', 'layers'] as const
+/** One of `packageSources`: an attestation in the index, a referrer, a tag of cosign, or the layers. */
+export type PackageSource = (typeof packageSources)[number]
 
 /** What was found in an image, or why nothing was. */
 export interface ImageContents extends ImageName {
   /** For example `linux/amd64` or `linux/arm/v7`; empty if it is unknown. */
   readonly platform: string
-  readonly source: ContentSource
+  readonly source: PackageSource
   /** The digest of the manifest that holds the SBOM; empty for layers. */
   readonly sourceDigest: Digest | ''
   /** Why there are no packages; undefined if the source was read. */

@@ -19,7 +19,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, readContents, Segments, vulnerabilitiesIn } from '../contents/index.ts'
+import { ContentsJob, Segments, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -27,7 +27,7 @@ import { RecentDeliveries } from '../engine/log/recent-deliveries.ts'
 import { SharedLog } from '../engine/log/shared-log.ts'
 import { eventLifeMs } from '../engine/log/outbox-keys.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
-import type { Services, ContentSource } from '../engine/services.ts'
+import type { ContentSource, ResourceSettings, Services } from '../engine/services.ts'
 import { StoreCascader } from '../engine/jobs/cascader.ts'
 import { createEventKeys, type EventKeys } from '../events/index.ts'
 import { builtInRoleRecords } from '../iam/index.ts'
@@ -156,25 +156,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
     keyring,
     deniesPkce: createPkceLook(fetch, options.issuers),
-    settings: {
-      selfServiceRootGroups: config.selfService.rootGroups,
-      organizationsPerPerson: config.selfService.organizationsPerPerson,
-      limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
-      nameHoldMs: config.organizations.nameHoldDays * 24 * hourMs,
-      ownIssuer: config.baseUrl,
-      terms: new Set(config.terms.map(({ id }) => id)),
-      trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
-      operators: new Set(config.bootstrap.operators.map(({ issuer, subject }) => personUid(issuer, subject))),
-      refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
-      development: options.devIssuer !== undefined,
-      privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
-      sinkNetworks: createNetworks(config.events.networks),
-      registry: {
-        host: config.registry.host,
-        publicOrganization: config.registry.publicOrganization,
-        upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
-      },
-    },
+    settings: settingsOf(options),
     eventLog: new SharedLog({ store, log, clock, eventLifeMs, remembered: (revision, until) => remembered(cache, revision, until) }),
     recentDeliveries: new RecentDeliveries(),
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
@@ -190,10 +172,30 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   return {
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
-    contentsJob:
-      contents === undefined
-        ? undefined
-        : new ContentsJob({ ...contents, services, read: (name, _, during) => readContents({ services, upstream: contents.upstream }, name, during) }),
+    contentsJob: contents === undefined ? undefined : new ContentsJob({ ...contents, services }),
+  }
+}
+
+/** Returns the settings on which the behaviour of resources depends. */
+function settingsOf({ config, devIssuer }: EngineOptions): ResourceSettings {
+  return {
+    selfServiceRootGroups: config.selfService.rootGroups,
+    organizationsPerPerson: config.selfService.organizationsPerPerson,
+    limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
+    nameHoldMs: config.organizations.nameHoldDays * 24 * hourMs,
+    ownIssuer: config.baseUrl,
+    terms: new Set(config.terms.map(({ id }) => id)),
+    trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+    operators: new Set(config.bootstrap.operators.map(({ issuer, subject }) => personUid(issuer, subject))),
+    refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
+    development: devIssuer !== undefined,
+    privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
+    sinkNetworks: createNetworks(config.events.networks),
+    registry: {
+      host: config.registry.host,
+      publicOrganization: config.registry.publicOrganization,
+      upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
+    },
   }
 }
 

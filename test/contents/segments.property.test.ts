@@ -27,6 +27,7 @@ const facts = {
   distribution: { id: 'alpine', version: '3' },
   skipped: [],
   readMs: 1,
+  readers: 1,
 } as const
 
 /** Names with letters of which the order in UTF-16 differs from that in UTF-8. */

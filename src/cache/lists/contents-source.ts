@@ -28,6 +28,8 @@ export interface ContentsFacts {
   readonly skipped: readonly { readonly path: string; readonly message: string }[]
   /** The time of reading, in milliseconds since 1970. */
   readonly readMs: number
+  /** The version of what read it. */
+  readonly readers: number
 }
 
 /** An image whose contents were read. */

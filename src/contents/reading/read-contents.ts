@@ -1,37 +1,191 @@
 import type { Digest } from '../../base/digest.ts'
-import type { ImageName } from '../../cache/lists/contents-source.ts'
+import { Readable } from 'node:stream'
+import type { Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'
-import { heldManifest, type Upstream } from '../../registry/index.ts'
+import { isForeignLayer, isImageConfig, type Upstream } from '../../registry/index.ts'
+import type { ImageName } from '../../cache/lists/contents-source.ts'
 import type { ImageContents } from '../image-contents.ts'
-import { packagesOfLayers } from '../layers/packages-of-layers.ts'
+import type { SkippedFile } from '../layers/packages-of-layers.ts'
+import { ContentError, contentLimits } from '../package.ts'
+import { namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
+import { readInProcess, type ReadPackages } from './reading-process.ts'
+import { betterThan, isAttestation, namesOf, sbomBlobs, sbomManifests, type KnownSource, type SbomSubject } from './sbom-candidates.ts'
 
+/** What reading the contents of images needs. */
+export interface ReadingOptions {
+  readonly services: Services
+  readonly upstream: Upstream
+  /** Resolves with where the contents of an image were read that are known already. */
+  readonly known?: (image: ImageName) => Promise<KnownSource | undefined>
+  /** The longest time for one image, in milliseconds; 15 minutes by default. */
+  readonly timeLimitMs?: number
+}
+
+const defaultTimeLimitMs = 15 * 60_000
+/** Limits of one index. The number of packages bounds the memory of the result. */
+const limits = { images: 100, packages: 300_000, skipped: 100 } as const
+const imageLayer = /^application\/vnd\.(?:oci\.image\.layer|docker\.image\.rootfs)\./
+const encryptedLayer = /\+encrypted$/
+
+/** True for an image. Signatures and attestations can have the config of an image, but their layers are not those of images. */
+function isImage({ config, layers, children }: NamedManifest): boolean {
+  if (config === undefined || children.length > 0 || !isImageConfig(config.mediaType)) return false
+  return layers.length === 0 || layers.some(({ mediaType }) => imageLayer.test(mediaType))
+}
+
+/** Yields the image itself, or the images in the index. */
+async function* imagesIn(
+  content: ReadableRepo,
+  manifest: NamedManifest,
+  signal: AbortSignal,
+): AsyncGenerator<SbomSubject & { platform: string }, void, undefined> {
+  if (isImage(manifest)) yield { image: manifest, index: undefined, platform: '' }
+  const seen = new Set<Digest>()
+  for (const child of manifest.children) {
+    if (isAttestation(child) || seen.has(child.digest)) continue
+    if (seen.size >= limits.images) return
+    seen.add(child.digest)
+    const image = await readManifest(content, child.digest, signal)
+    if (image !== undefined && isImage(image)) yield { image, index: manifest, platform: child.platform }
+  }
+}
+
+/** The layers that can be read, and those that cannot. */
+interface LayerPlan {
+  readonly layers: readonly NamedBlob[]
+  readonly skipped: readonly SkippedFile[]
+}
+
+async function layersOf(content: ReadableRepo, { layers }: NamedManifest, signal: AbortSignal): Promise<LayerPlan> {
+  const found: NamedBlob[] = []
+  const skipped: SkippedFile[] = []
+  for (const { digest, mediaType } of layers) {
+    if (!imageLayer.test(mediaType) || encryptedLayer.test(mediaType)) {
+      skipped.push({ path: digest, problem: 'UNSUPPORTED_FORM', message: 'layers of this media type are not read' })
+      continue
+    }
+    const blob = await namedBlob(content, digest, signal)
+    if (blob !== undefined) found.push(blob)
+    else if (isForeignLayer(mediaType)) skipped.push({ path: digest, problem: 'UNREADABLE', message: 'the layer is stored elsewhere' })
+    else throw new ContentError('UNREADABLE', `the repo does not hold layer ${digest}`)
+  }
+  return { layers: found, skipped }
+}
+
+async function readLayers(content: ReadableRepo, image: NamedManifest, signal: AbortSignal): Promise<ReadPackages> {
+  const { layers, skipped } = await layersOf(content, image, signal)
+  const job = { kind: 'layers', layers: layers.map(({ digest, size }) => ({ digest, size })) } as const
+  const streams = layers.map((layer) => (opened: AbortSignal) => layer.open(opened))
+  const read = await readInProcess(job, streams, signal)
+  return { ...read, skipped: [...skipped, ...read.skipped] }
+}
+
+async function readSbom(content: ReadableRepo, { digest, subject }: { digest: Digest; subject: SbomSubject }, signal: AbortSignal): Promise<ReadPackages> {
+  const blob = await namedBlob(content, digest, signal)
+  if (blob === undefined) throw new ContentError('UNREADABLE', `the repo does not hold the SBOM ${digest}`)
+  const pieces = await readWhole(blob, contentLimits.documentBytes, signal)
+  const digests = [...namesOf(subject.image), ...(subject.index === undefined ? [] : namesOf(subject.index))]
+  return readInProcess({ kind: 'sbom', size: blob.size, digests }, [() => Promise.resolve(Readable.from(pieces, { objectMode: false }))], signal)
+}
+
+/** An SBOM that could not be read. */
+interface FailedSbom {
+  readonly manifest: Digest
+  readonly error: ContentError
+}
+
+function skippedOf(failed: readonly FailedSbom[]): SkippedFile[] {
+  // Signatures and other statements are often in the same place.
+  const sboms = failed.filter(({ error }) => error.problem !== 'UNSUPPORTED_FORM')
+  return sboms.map(({ manifest, error }) => ({ path: manifest, problem: error.problem, message: `the SBOM was not read: ${error.message}` }))
+}
+
+/** Returns the error if it says something about the image. Throws all others: those of the upstream, and the signal's reason. */
+function contentErrorOf(error: unknown, signal: AbortSignal): ContentError {
+  signal.throwIfAborted()
+  if (error instanceof ContentError) return error
+  throw error
+}
+
+type Outcome = Omit<ImageContents, keyof ImageName | 'platform'>
+
+function outcomeOf(read: ReadPackages, source: Pick<Outcome, 'source' | 'sourceDigest'>, failed: readonly FailedSbom[]): Outcome {
+  return { ...read, ...source, problem: undefined, message: '', skipped: [...skippedOf(failed), ...read.skipped].slice(0, limits.skipped) }
+}
+
+function failureOf({ problem, message }: ContentError, failed: readonly FailedSbom[]): Outcome {
+  const skipped = skippedOf(failed)
+  const [sbom] = skipped
+  return {
+    source: 'layers',
+    sourceDigest: '',
+    problem,
+    message: sbom === undefined ? message : `${message}; ${sbom.message}`,
+    distribution: undefined,
+    described: undefined,
+    packages: [],
+    skipped,
+  }
+}
+
+/** Reads one image from the best source that can be read. Resolves with undefined if that is the known one. */
+async function readImage(
+  { content, subject, known, timeLimitMs }: { content: ReadableRepo; subject: SbomSubject; known: KnownSource | undefined; timeLimitMs: number },
+  signal: AbortSignal,
+): Promise<Outcome | undefined> {
+  const { image } = subject
+  const all = await sbomManifests(content, subject, signal)
+  const { manifests, isKnown } = await betterThan({ content, manifests: all, image }, known, signal)
+  const ending = new AbortController()
+  const timer = setTimeout(() => ending.abort(new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`)), timeLimitMs)
+  const limited = AbortSignal.any([signal, ending.signal])
+  const failed: FailedSbom[] = []
+  try {
+    for await (const { source, manifest, digest } of sbomBlobs(content, manifests, limited)) {
+      try {
+        return outcomeOf(await readSbom(content, { digest, subject }, limited), { source, sourceDigest: manifest }, failed)
+      } catch (error) {
+        failed.push({ manifest, error: contentErrorOf(error, signal) })
+      }
+    }
+    if (isKnown) return undefined
+    return outcomeOf(await readLayers(content, image, limited), { source: 'layers', sourceDigest: '' }, failed)
+  } catch (error) {
+    const failure = contentErrorOf(error, signal)
+    return isKnown ? undefined : failureOf(failure, failed)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/**
+ * Reads the contents of the image with this digest, or of each image in an index: at most 100. Resolves with none if the manifest is gone, or is no image.
+ * Leaves out images for which nothing better than the known source can be read. If no source can be read, the result has a problem.
+ *
+ * Rejects with UpstreamError if the upstream is not available, with errors of the store, or with the signal's reason. No process is left then.
+ */
 export async function readContents(
-  { services, upstream }: { readonly services: Services; readonly upstream: Upstream },
-  { repo, digest }: ImageName,
+  { services, upstream, known, timeLimitMs = defaultTimeLimitMs }: ReadingOptions,
+  name: { readonly repo: Uid; readonly digest: Digest },
   signal: AbortSignal,
 ): Promise<readonly ImageContents[]> {
-  const record = await heldManifest(services, { repo, digest }, signal)
-  if (record === undefined || record.architecture === '' || record.architecture === 'unknown') return []
-  async function* layers() {
-    for (const layer of record?.layers ?? []) {
-      const stream = await upstream.readBlob(repo, { digest: layer.digest as Digest }, signal)
-      if (stream !== undefined) yield stream.body as AsyncIterable<Uint8Array>
-    }
+  const { repo } = name
+  const content = { services, upstream, repo }
+  const manifest = await readManifest(content, name.digest, signal)
+  if (manifest === undefined) return []
+  const results: ImageContents[] = []
+  let packages = 0
+  for await (const { platform, ...subject } of imagesIn(content, manifest, signal)) {
+    const { record, config } = subject.image
+    const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+    const read = await readImage({ content, subject, known: await known?.({ repo, digest }), timeLimitMs }, signal)
+    if (read === undefined) continue
+    packages += read.packages.length
+    const tooMany = new ContentError('TOO_LARGE', `the images of the index have more than ${limits.packages} packages`)
+    const outcome = packages > limits.packages ? failureOf(tooMany, []) : read
+    packages = Math.min(packages, limits.packages)
+    const named = config === undefined ? '' : await platformOf(content, config.digest, signal)
+    results.push({ repo, digest, platform: named || platform, ...outcome })
   }
-  const { distribution, packages, skipped } = await packagesOfLayers(layers(), signal)
-  return [
-    {
-      repo,
-      digest,
-      platform: `linux/${record.architecture}`,
-      source: 'layers',
-      sourceDigest: '',
-      problem: undefined,
-      message: '',
-      distribution,
-      described: undefined,
-      packages,
-      skipped,
-    },
-  ]
+  return results
 }

@@ -8,7 +8,7 @@ const bundleStart = 'application/vnd.dev.sigstore.bundle'
 /** The versions 0.1 to 0.3 of bundles. Their envelopes have the same form. */
 const bundleTypes = /^application\/vnd\.dev\.sigstore\.bundle(?:\+json;version=0\.[123]|\.v0\.3\+json)$/
 /** The predicates that are SBOMs. A version may follow, for example `https://cyclonedx.org/bom/v1.6`. */
-const sbomPredicates = /^https:\/\/(?:spdx\.dev\/Document|cyclonedx\.org\/bom|syft\.dev\/bom)(?:\/[\w.]+)?$/
+export const sbomPredicates = /^https:\/\/(?:spdx\.dev\/Document|cyclonedx\.org\/bom|syft\.dev\/bom)(?:\/[\w.]+)?$/
 
 function isBundle({ mediaType }: SbomObject): boolean {
   return typeof mediaType === 'string' && mediaType.startsWith(bundleStart)

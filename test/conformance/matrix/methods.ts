@@ -172,6 +172,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ImagesService/GetArchitectures': row('repo.list manifest.metadata.list', 'repo', image),
   'ImagesService/GetSize': row('repo.list manifest.metadata.list', 'repo', image),
   'ContentsService/ListPackages': row('repo.list sboms.list', 'repo', image),
+  'ContentsService/ListVulnerabilities': row('repo.list vuln_reports.list', 'repo', image),
   'TagHistoryService/ListTagHistory': row('tag.list', 'repo', (repoUid) => ({ repoUid, tag: 'latest' })),
   'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
 }

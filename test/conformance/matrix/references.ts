@@ -264,6 +264,14 @@ export const references: readonly ReferenceRow[] = [
     ...held,
   },
   {
+    field: 'registry.v2.ListVulnerabilitiesRequest.digest',
+    method: 'ContentsService/ListVulnerabilities',
+    request: (digest, own) => repo(own, digest),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    ...held,
+  },
+  {
     field: 'registry.v2.GetSizeRequest.digest',
     method: 'ImagesService/GetSize',
     request: (digest, own) => repo(own, digest),
@@ -310,6 +318,7 @@ export const noReferences: readonly string[] = [
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
   'advisory.v2.ImageRef.tags',
   // Filters of the packages of one image.
+  'registry.v2.ListVulnerabilitiesRequest.platform',
   ...['platform', 'names', 'types', 'query'].map((field) => `registry.v2.ListPackagesRequest.${field}`),
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],

@@ -53,11 +53,18 @@ const refusedTypes: ReadonlySet<string> = new Set([
   'application/vnd.docker.distribution.manifest.v1+prettyjws',
 ])
 
-/** Media types of layers that clients do not push. Their bytes are stored elsewhere, so the repo need not hold them. */
 const foreignLayer = /^application\/vnd\.(?:docker\.image\.rootfs\.foreign\.diff|oci\.image\.layer\.nondistributable)\b/
-
-/** Media types of configs that name the architecture of an image. */
 const imageConfigs: ReadonlySet<string> = new Set(['application/vnd.oci.image.config.v1+json', 'application/vnd.docker.container.image.v1+json'])
+
+/** True for the media type of layers that clients do not push. Their bytes are stored elsewhere, so the repo need not hold them. */
+export function isForeignLayer(mediaType: string): boolean {
+  return foreignLayer.test(mediaType)
+}
+
+/** True for the media type of configs that name the architecture of an image. */
+export function isImageConfig(mediaType: string): boolean {
+  return imageConfigs.has(mediaType)
+}
 
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
 
@@ -191,10 +198,10 @@ function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRe
   if (record.artifactType === '') record.artifactType = config.mediaType
   record.layers = listIn(body, 'layers').map((value, at) => {
     const layer = descriptorIn(value, `layers[${at}]`)
-    if (foreignLayer.test(layer.mediaType)) foreignLayers.add(layer.digest)
+    if (isForeignLayer(layer.mediaType)) foreignLayers.add(layer.digest)
     return reference(layer)
   })
-  return { imageConfig: imageConfigs.has(config.mediaType) ? record.config : undefined, foreignLayers }
+  return { imageConfig: isImageConfig(config.mediaType) ? record.config : undefined, foreignLayers }
 }
 
 /** Throws if the record is too large to be written in one transaction with the move of a tag. The manifest itself is stored in the upstream. */

@@ -5,6 +5,7 @@ import { digestOf } from '../../../../src/base/digest.ts'
 import { trustedUid } from '../../../../src/base/uid.ts'
 import { tarOf } from '../../../contents/tar-of.ts'
 import { manifestOf, OciClient, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
 import { freshName, makeOrganisation } from '../../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-suite.ts'
 
@@ -14,6 +15,7 @@ const layerType = 'application/vnd.oci.image.layer.v1.tar'
 
 /** A repo of an organisation of its own, with a client of its registry. */
 interface RepoWorld {
+  readonly group: string
   readonly repo: string
   readonly path: string
   readonly token: string
@@ -27,7 +29,7 @@ async function worldOf({ server, ok }: Spec): Promise<RepoWorld> {
   const { host, port } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'owner', audience: host }
   const minted = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
-  return { repo, path: `${name}/app`, token, client: new OciClient(port, minted.token) }
+  return { group, repo, path: `${name}/app`, token, client: new OciClient(port, minted.token) }
 }
 
 /** Returns the database of apk with these packages. */
@@ -75,6 +77,39 @@ async function packagesOf(spec: Spec, { repo, token }: RepoWorld, request: JsonO
 const namesIn = (answer: JsonObject): unknown[] => itemsOf(answer, 'packages').map(({ name }) => name)
 
 specSuite('contents of images', (spec) => {
+  // docs/spec/registry.md#vulnerabilities-of-images
+  test('advisories of the groups above the repo count, those of other organisations do not, and a determination takes away', async () => {
+    const [world, other] = [await worldOf(spec), await worldOf(spec)]
+    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
+    const about = (name: string, fixed: string): JsonObject => ({
+      affected: [{ package: { ecosystem: 'Alpine:v3.20', name }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }, { fixed }] }] }],
+      severity: [{ type: 'CVSS_V3', score: 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H' }],
+    })
+    const ids = Array.from({ length: 3 }, () => freshName('CVE-2026').toUpperCase())
+    const [first = '', fixed = '', foreign = ''] = ids
+    await importDocuments(spec.server, world.group, [osvDocument(first, about('musl', '1.2.5-r1')), osvDocument(fixed, about('busybox', '1.36.1-r29'))])
+    await importDocuments(spec.server, other.group, [osvDocument(foreign, about('musl', '1.2.5-r9'))])
+    await packagesOf(spec, world, { digest })
+    const of = async (request: JsonObject): Promise<JsonObject> =>
+      spec.ok('ListVulnerabilities', { repoUid: world.repo, digest, ...request }, { token: world.token })
+    expect(await of({})).toMatchObject({
+      totalCount: '1',
+      vulnerabilities: [
+        {
+          id: first,
+          state: 'AFFECTED',
+          severityLevel: 'CRITICAL',
+          fixedVersion: '1.2.5-r1',
+          package: { digest, name: 'musl', version: '1.2.5-r0' },
+          rule: 'inside of a range',
+        },
+      ],
+      images: [{ digest, state: 'READ' }],
+    })
+    expect(itemsOf(await of({ states: ['FIXED'] }), 'vulnerabilities').map(({ id }) => id)).toEqual([fixed])
+    expect(await of({ severityLevels: ['LOW'] })).toMatchObject({ totalCount: '0' })
+  })
+
   // docs/spec/registry.md#contents-of-images
   test('the packages of an image are read from its layers', async () => {
     const world = await worldOf(spec)

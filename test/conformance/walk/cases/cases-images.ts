@@ -121,6 +121,21 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
       },
       { what: 'a name that is too long', breaks: ['names.string.max_len'], request: (valid) => ({ ...valid, names: [long(513)] }), fields: ['names'] },
       { what: 'a type that is too long', breaks: ['types.string.max_len'], request: (valid) => ({ ...valid, types: [long(65)] }), fields: ['types'] },
+      { what: 'a text that is too long', breaks: ['query:string.max_len'], request: (valid) => ({ ...valid, query: long(256) }), fields: ['query'] },
+      { what: 'too many names', breaks: ['names:repeated.max_items'], request: (valid) => ({ ...valid, names: Array(101).fill('a') }), fields: ['names'] },
+      { what: 'too many types', breaks: ['types:repeated.max_items'], request: (valid) => ({ ...valid, types: Array(101).fill('a') }), fields: ['types'] },
+    ],
+  },
+  'ContentsService/ListVulnerabilities': {
+    request: image,
+    badInputs: [
+      ...badDigest,
+      {
+        what: 'a platform that is too long',
+        breaks: ['platform:string.max_len'],
+        request: (valid) => ({ ...valid, platform: long(256) }),
+        fields: ['platform'],
+      },
     ],
   },
 }
