@@ -20,16 +20,12 @@ export async function revisionOf(store: Store): Promise<Revision> {
   return revision
 }
 
-/**
- * Resolves with the keys that something else than background work wrote after `revision`. It does not see deleted keys, unless that was
- * all: then it resolves with that. A mutation that deletes also writes an event.
- */
+/** Resolves with the keys that something else than background work wrote after `revision`. It does not see deletes; a mutation that deletes also writes an event. */
 export async function keysWrittenSince(store: Store, revision: Revision): Promise<readonly string[]> {
   if ((await revisionOf(store)) === revision) return []
   const keys: string[] = []
   for await (const entry of entriesOf(store, { prefix: '' }, AbortSignal.timeout(60_000))) {
     if (entry.revision > revision) keys.push(entry.key)
   }
-  if (keys.length === 0) return ['something was deleted']
   return keys.filter((key) => !background.some((prefix) => key.startsWith(prefix)))
 }

@@ -107,20 +107,29 @@ const imageCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** What both lists of ContentsService refuse. */
+const badContents: readonly BadInput[] = [
+  ...badDigest,
+  { what: 'a platform that is too long', breaks: ['platform:string.max_len'], request: (valid) => ({ ...valid, platform: long(256) }), fields: ['platform'] },
+  { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+  {
+    what: 'a page token that is too long',
+    breaks: ['page_token:string.max_len'],
+    request: (valid) => ({ ...valid, pageToken: long(4097) }),
+    fields: ['page_token'],
+  },
+  { what: 'a page token of another list', request: (valid) => ({ ...valid, pageToken: 'nonsense' }), fields: ['page_token'] },
+  { what: 'a negative skip', breaks: ['skip:int32.gte'], request: (valid) => ({ ...valid, skip: -1 }), fields: ['skip'] },
+]
+
 /** ContentsService. */
 const contentsCases: Readonly<Record<string, MethodCase>> = {
   'ContentsService/ListPackages': {
     request: image,
     badInputs: [
-      ...badDigest,
-      {
-        what: 'a platform that is too long',
-        breaks: ['platform:string.max_len'],
-        request: (valid) => ({ ...valid, platform: long(256) }),
-        fields: ['platform'],
-      },
-      { what: 'a name that is too long', breaks: ['names.string.max_len'], request: (valid) => ({ ...valid, names: [long(513)] }), fields: ['names'] },
-      { what: 'a type that is too long', breaks: ['types.string.max_len'], request: (valid) => ({ ...valid, types: [long(65)] }), fields: ['types'] },
+      ...badContents,
+      { what: 'a name that is too long', breaks: ['names[]:string.max_len'], request: (valid) => ({ ...valid, names: [long(513)] }), fields: ['names'] },
+      { what: 'a type that is too long', breaks: ['types[]:string.max_len'], request: (valid) => ({ ...valid, types: [long(65)] }), fields: ['types'] },
       { what: 'a text that is too long', breaks: ['query:string.max_len'], request: (valid) => ({ ...valid, query: long(256) }), fields: ['query'] },
       { what: 'too many names', breaks: ['names:repeated.max_items'], request: (valid) => ({ ...valid, names: Array(101).fill('a') }), fields: ['names'] },
       { what: 'too many types', breaks: ['types:repeated.max_items'], request: (valid) => ({ ...valid, types: Array(101).fill('a') }), fields: ['types'] },
@@ -129,12 +138,21 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
   'ContentsService/ListVulnerabilities': {
     request: image,
     badInputs: [
-      ...badDigest,
+      ...badContents,
+      { what: 'too many states', breaks: ['states:repeated.max_items'], request: (valid) => ({ ...valid, states: Array(11).fill(1) }), fields: ['states'] },
+      { what: 'an unknown state', breaks: ['states[]:enum.defined_only'], request: (valid) => ({ ...valid, states: [99] }), fields: ['states'] },
+      { what: 'the state 0', breaks: ['states[]:enum.not_in'], request: (valid) => ({ ...valid, states: [0] }), fields: ['states'] },
       {
-        what: 'a platform that is too long',
-        breaks: ['platform:string.max_len'],
-        request: (valid) => ({ ...valid, platform: long(256) }),
-        fields: ['platform'],
+        what: 'too many severities',
+        breaks: ['severity_levels:repeated.max_items'],
+        request: (valid) => ({ ...valid, severityLevels: Array(11).fill(1) }),
+        fields: ['severity_levels'],
+      },
+      {
+        what: 'an unknown severity',
+        breaks: ['severity_levels[]:enum.defined_only'],
+        request: (valid) => ({ ...valid, severityLevels: [99] }),
+        fields: ['severity_levels'],
       },
     ],
   },
