@@ -6,7 +6,7 @@ import { errorMessage } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
-import { groupNamed, importInServer, isDownloaded, type ImportRefusal, type ImportSummary, type ImportWatcher } from '../catalogue/index.ts'
+import { groupNamed, importInServer, isDownloaded, type BeginReason, type ImportRefusal, type ImportSummary, type ImportWatcher } from '../catalogue/index.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
@@ -86,11 +86,17 @@ class Progress {
   }
 }
 
+const beginReasons = {
+  lost: 'the upstream does not have it',
+  otherRelease: 'another release made it',
+} as const satisfies Record<BeginReason, string>
+
 /** Returns what is printed about an import: a line for all documents, and one or two for each catalogue. */
-function words({ documents, refused, rows, published }: ImportSummary, dryRun: boolean): string {
+function words({ documents, refused, rows, begun, published }: ImportSummary, dryRun: boolean): string {
   const lines = [`${documents} ${documents === 1 ? 'document' : 'documents'}, ${refused} refused`]
   for (const [kind, { added, changed, unchanged, removed }] of rows)
     lines.push(`${kind}: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed`)
+  for (const [kind, { manifest, reason }] of begun) lines.push(`started ${kind} without the rows of ${manifest}: ${beginReasons[reason]}`)
   for (const [kind, { manifest }] of published) lines.push(`published ${kind} ${manifest}`)
   if (published.size === 0) lines.push(dryRun ? 'dry run: nothing was published' : 'nothing changed')
   return lines.map((line) => `${line}\n`).join('')
@@ -136,7 +142,7 @@ async function importAlone({ config, paths, options, watcher, log }: RunningImpo
     if (engine.catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
     const group = options.group === undefined ? undefined : findGroup(cache.tables, options.group)
     return await engine.catalogues.import(
-      { paths, group, ecosystem: options.ecosystem, replace: options.replace === true, dryRun: options.dryRun === true, ...watcher },
+      { paths, group, ecosystem: options.ecosystem, replace: options.replace === true, dryRun: options.dryRun === true, mayBegin: true, ...watcher },
       signal,
     )
   } finally {

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { mkdir, readdir, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test, vi } from 'vitest'
@@ -225,7 +225,7 @@ describeOnStores('feeds', (store) => {
     expect(await readdir(directory)).toEqual([])
   })
 
-  test('content is read again if its rows are gone: the upstream lost the catalogue, and another import began a new one', async () => {
+  test('a feed fails while the upstream lacks the catalogue, and reads its content again after an import that began a new one', async () => {
     const folder = await temporaryFolder()
     await writeFile(join(folder, 'all.jsonl'), lines('L-1'))
     const { upstream, clock, next, group } = await startBare({ source: folder, group: 'acme' })
@@ -240,20 +240,34 @@ describeOnStores('feeds', (store) => {
     await runOnce(first)
     expect((await first.catalogues.kept(soon()))[0]).toEqual(before)
 
-    for await (const { repo, kind, digest } of upstream.stored()) if (kind === 'blob') await upstream.deleteBlob(repo, digest, soon())
-    const { catalogues, feeds } = await next()
-    const options = { paths: [await fileOf('own.jsonl', lines('L-2'))], group, replace: false, dryRun: false }
-    await catalogues.import({ ...options, onRefusal: () => undefined, onProgress: () => undefined }, soon())
-    await runOnce({ ...first, feeds })
-    const end = catalogues.serve()
+    const end = first.catalogues.serve()
     onTestFinished(end)
     const all = { groups: [group], uids: undefined, anyOf: [], noneOf: [], text: '' }
-    await vi.waitFor(async () => {
-      const page = await catalogues
-        .source('advisories')
-        ?.page({ filter: all, order: uidOrder, after: undefined, skip: 0, limit: 10 }, { key: '', signal: soon() })
-      expect(page?.total).toBe(2)
-    }, within)
+    const untilServed = (total: number): Promise<void> =>
+      vi.waitFor(async () => {
+        const source = first.catalogues.source('advisories')
+        const page = await source?.page({ filter: all, order: uidOrder, after: undefined, skip: 0, limit: 10 }, { key: '', signal: soon() })
+        expect(page?.total).toBe(total)
+      }, within)
+    await untilServed(1)
+    const kept = await first.catalogues.kept(soon())
+    for await (const { repo, kind, digest } of upstream.stored()) if (kind === 'blob') await upstream.deleteBlob(repo, digest, soon())
+    const { catalogues, feeds } = await next()
+    await writeFile(join(folder, 'more.jsonl'), lines('L-3'))
+    for (const failures of [1, 2]) {
+      clock.advance(2 * 60 * minuteMs)
+      await feeds.runDue(undefined, soon())
+      const error = expect.stringMatching(/^the upstream does not have the current catalogue of \w+ \(sha256:.*taproot import/) as string
+      expect(await feeds.list(soon())).toMatchObject([{ state: 'failed', failures, error }])
+      expect(await catalogues.kept(soon())).toEqual(kept)
+      await untilServed(1)
+    }
+    await rm(join(folder, 'more.jsonl'))
+
+    const options = { paths: [await fileOf('own.jsonl', lines('L-2'))], group, replace: false, dryRun: false, mayBegin: true }
+    await catalogues.import({ ...options, onRefusal: () => undefined, onProgress: () => undefined }, soon())
+    await runOnce({ ...first, feeds })
+    await untilServed(2)
   })
 
   test('the command catalogue lists, goes back, prunes and runs feeds', async () => {

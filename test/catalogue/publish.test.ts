@@ -1,10 +1,10 @@
 import { readdir } from 'node:fs/promises'
 import { DatabaseSync } from 'node:sqlite'
-import { Transform } from 'node:stream'
+import { Readable, Transform } from 'node:stream'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { uidOrder } from '../../src/cache/lists/order.ts'
-import { Catalogues } from '../../src/catalogue/index.ts'
+import { Catalogues, type PublishedImport } from '../../src/catalogue/index.ts'
 import { importInProcess } from '../../src/catalogue/import/import-process.ts'
 import { importInto, type ImportRunner, type OpenTarget } from '../../src/catalogue/import/run-import.ts'
 import { cataloguesKey } from '../../src/catalogue/publish/catalogue-record.ts'
@@ -28,6 +28,22 @@ interface CatalogueProcess {
   readonly directory: string
   readonly logs: readonly LogLine[]
   stop(): Promise<void>
+}
+
+/** A real upstream, whose bytes change on their way. */
+function changingUpstream(upstream: DiskUpstream, change: (body: Readable) => Readable): DiskUpstream {
+  return new Proxy(upstream, {
+    get(target, name) {
+      if (name !== 'readBlob') {
+        const value: unknown = Reflect.get(target, name)
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value
+      }
+      return async (...parameters: Parameters<DiskUpstream['readBlob']>) => {
+        const blob = await target.readBlob(...parameters)
+        return blob === undefined ? undefined : { ...blob, body: change(blob.body) }
+      }
+    },
+  })
 }
 
 describeOnStores('published catalogues', (store) => {
@@ -72,12 +88,13 @@ describeOnStores('published catalogues', (store) => {
   async function importIds(
     { catalogues }: Pick<CatalogueProcess, 'catalogues'>,
     ids: readonly string[],
-    { group = groups[0], runner }: { readonly group?: string | undefined; readonly runner?: ImportRunner } = {},
-  ): Promise<void> {
+    { group = groups[0], runner, mayBegin = true }: { readonly group?: string | undefined; readonly runner?: ImportRunner; readonly mayBegin?: boolean } = {},
+  ): Promise<PublishedImport> {
     const path = await fileOf('documents.jsonl', ids.map((id) => `${JSON.stringify(osvDocument(id))}\n`).join(''))
     const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined, ...(runner === undefined ? {} : { runner }) }
-    const options = { paths: [path], group: trustedUid(group), ...how }
-    expect((await catalogues.import(options, signal)).rows.get('advisories')?.added).toBe(ids.length)
+    const imported = await catalogues.import({ paths: [path], group: trustedUid(group), mayBegin, ...how }, signal)
+    expect(imported.rows.get('advisories')?.added).toBe(ids.length)
+    return imported
   }
 
   async function countOf(source: AdvisorySource | undefined): Promise<number> {
@@ -104,7 +121,7 @@ describeOnStores('published catalogues', (store) => {
     const { catalogues } = await start(await upstreamIn())
     const path = await fileOf('python.json', JSON.stringify([{ cycle: '3.12', eol: '2028-10-31' }]))
     const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
-    const { published } = await catalogues.import({ paths: [path], group: undefined, ...how }, signal)
+    const { published } = await catalogues.import({ paths: [path], group: undefined, mayBegin: true, ...how }, signal)
     expect(await catalogues.kept(signal)).toMatchObject([{ kind: 'lifecycle', manifest: published.get('lifecycle')?.manifest, isCurrent: true }])
     await vi.waitFor(() => expect(catalogues.source('lifecycle')).toBeDefined(), { timeout: 60_000, interval: 5 })
     const found = await catalogues.source('lifecycle')?.cyclesOf([{ product: 'python', version: '3.12.1' }], { key: '', signal })
@@ -133,7 +150,7 @@ describeOnStores('published catalogues', (store) => {
     const meanwhile: ImportRunner = async (open, options, until) => {
       runs += 1
       const counts = await importInto(open, options, until)
-      await catalogues.import({ paths: [path], group: undefined, ...how }, until)
+      await catalogues.import({ paths: [path], group: undefined, mayBegin: true, ...how }, until)
       return counts
     }
     await importIds({ catalogues }, ['A-1'], { runner: meanwhile })
@@ -146,27 +163,15 @@ describeOnStores('published catalogues', (store) => {
     const one = await start(upstream)
     await importIds(one, ['A-1'])
     let isBroken = false
-    // A real upstream, whose bytes change on their way.
-    const changing = new Proxy(upstream, {
-      get(target, name) {
-        if (name !== 'readBlob') {
-          const value: unknown = Reflect.get(target, name)
-          return typeof value === 'function' ? (value.bind(target) as unknown) : value
-        }
-        return async (...parameters: Parameters<DiskUpstream['readBlob']>) => {
-          const blob = await target.readBlob(...parameters)
-          if (blob === undefined || !isBroken) return blob
-          const flip = new Transform({
-            transform(piece: Buffer, _, done) {
-              const copy = Buffer.from(piece)
-              copy[copy.length >> 1] = (copy[copy.length >> 1] ?? 0) ^ 1
-              done(null, copy)
-            },
-          })
-          return { ...blob, body: blob.body.pipe(flip) }
-        }
-      },
-    })
+    const flip = (): Transform =>
+      new Transform({
+        transform(piece: Buffer, _, done) {
+          const copy = Buffer.from(piece)
+          copy[copy.length >> 1] = (copy[copy.length >> 1] ?? 0) ^ 1
+          done(null, copy)
+        },
+      })
+    const changing = changingUpstream(upstream, (body) => (isBroken ? body.pipe(flip()) : body))
     const victim = await start(changing)
     await untilServed(victim, 1)
     isBroken = true
@@ -196,8 +201,9 @@ describeOnStores('published catalogues', (store) => {
       return counts
     }
     await importIds(one, ['A-1'], { runner: makeOlder })
-    await importIds(one, ['A-2', 'A-3'])
+    const { begun } = await importIds(one, ['A-2', 'A-3'])
     await untilServed(one, 2)
+    expect([...begun.values()].map(({ reason }) => reason)).toEqual(['otherRelease', 'otherRelease'])
     expect(one.logs.filter(({ level }) => level === 'warn')).toContainEqual(
       expect.objectContaining({
         message: expect.stringContaining('another release') as unknown,
@@ -207,15 +213,20 @@ describeOnStores('published catalogues', (store) => {
     expect((await one.catalogues.kept(signal)).filter(({ kind }) => kind === 'advisories')).toHaveLength(2)
   })
 
-  test('an import over a catalogue that the upstream lost starts without its rows, and says so', async () => {
+  test('an import over a catalogue that the upstream lost fails, or starts without its rows and says so if it may', async () => {
     const upstream = await upstreamIn()
     await importIds(await start(upstream, { follows: false }), ['A-1'])
+    const lost = new Set((await running[0]?.catalogues.kept(signal))?.map(({ manifest }) => manifest))
     for await (const { repo, kind, digest } of upstream.stored())
       if (repo === platformRepository && kind === 'blob') await upstream.deleteBlob(repo, digest, signal)
     const restored = await start(upstream)
     const lines = (level: string): LogLine[] => restored.logs.filter((line) => line.level === level)
     await vi.waitFor(() => expect(String(lines('error')[0]?.fields['error'])).toContain('import again'), { timeout: 60_000, interval: 5 })
-    await importIds(restored, ['A-2', 'A-3'])
+    await expect(importIds(restored, ['A-2', 'A-3'], { mayBegin: false })).rejects.toThrow('the upstream does not have the current catalogue')
+    expect(new Set((await restored.catalogues.kept(signal)).map(({ manifest }) => manifest))).toEqual(lost)
+    const { begun } = await importIds(restored, ['A-2', 'A-3'])
+    expect([...begun.values()].map(({ reason }) => reason)).toEqual(['lost', 'lost'])
+    expect(new Set([...begun.values()].map(({ manifest }) => manifest))).toEqual(lost)
     await untilServed(restored, 2)
     expect(lines('warn').map(({ message }) => message)).toContainEqual(expect.stringContaining('lost the current catalogue'))
   })

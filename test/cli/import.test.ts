@@ -4,7 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { osvDocument } from '../support/import-advisories.ts'
 import { programEnvironment } from '../support/parts/own-program.ts'
@@ -131,6 +131,15 @@ test('an xz archive is refused with what to do', async () => {
     code: 3,
     err: `refused: ${path}: xz is not supported: decompress the file, or make a zip or tar.gz of it\n`,
   })
+})
+
+test('an import without the catalogue that the upstream lost says what it started without', async () => {
+  const folders = (await readdir(join(dataDir, 'registry'), { recursive: true })).filter((path) => basename(path) === 'blobs')
+  for (const path of [...folders.map((folder) => join('registry', folder)), 'catalogues']) await rm(join(dataDir, path), { recursive: true })
+  const { code, out } = await taproot(documents, '--group', name)
+  expect(code).toBe(0)
+  expect(out).toMatch(/^2 documents, 0 refused\n[^]*started advisories without the rows of sha256:[0-9a-f]{64}: the upstream does not have it\n[^]*published/)
+  expect((await taproot(documents, '--group', name)).out).not.toContain('started')
 })
 
 test('an unknown group is a usage error', async () => {

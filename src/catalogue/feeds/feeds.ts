@@ -119,6 +119,7 @@ export class Feeds implements FeedControl {
           ecosystem: feed.ecosystem,
           replace: feed.replace === true,
           dryRun: false,
+          mayBegin: false,
           runner: importInProcess,
           onRefusal: (refusal) => void refusals.push(refusal),
           onProgress: () => undefined,

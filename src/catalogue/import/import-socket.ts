@@ -7,7 +7,7 @@ import { errorMessage, errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import type { Catalogues } from '../publish/catalogues.ts'
+import type { Catalogues, LeftCatalogue, PublishedImport } from '../publish/catalogues.ts'
 import { importInProcess } from './import-process.ts'
 import { groupNamed } from './named-group.ts'
 import type { ImportCounts, ImportOptions, RowCounts } from './run-import.ts'
@@ -29,7 +29,7 @@ type Refusal = Parameters<ImportOptions['onRefusal']>[0]
 type Progress = Parameters<ImportOptions['onProgress']>[0]
 
 /** What an import did, with the names of the new catalogues. */
-export interface ImportSummary extends ImportCounts {
+export interface ImportSummary extends ImportCounts, Pick<PublishedImport, 'begun'> {
   readonly published: ReadonlyMap<CatalogueKind, { readonly manifest: string }>
 }
 
@@ -40,6 +40,7 @@ type AnswerLine =
   | {
       readonly done: Pick<ImportCounts, 'documents' | 'refused'> & {
         readonly rows: readonly (readonly [CatalogueKind, RowCounts])[]
+        readonly begun: readonly (readonly [CatalogueKind, LeftCatalogue])[]
         readonly published: readonly (readonly [CatalogueKind, { readonly manifest: string }])[]
       }
     }
@@ -77,20 +78,21 @@ async function answer(socket: Socket, { catalogues, tables }: ImportSocketOption
   socket.on('close', () => stopping.abort(new Error('the command is gone')))
   try {
     const { paths, group, ecosystem, replace, dryRun } = await readRequest(socket)
-    const { documents, refused, rows, published } = await catalogues.import(
+    const { documents, refused, rows, begun, published } = await catalogues.import(
       {
         paths,
         group: group === undefined ? undefined : groupNamed(tables, group),
         ecosystem,
         replace,
         dryRun,
+        mayBegin: true,
         runner: importInProcess,
         onRefusal: (refusal) => write({ refusal }),
         onProgress: (progress) => write({ progress }),
       },
       stopping.signal,
     )
-    write({ done: { documents, refused, rows: [...rows], published: [...published] } })
+    write({ done: { documents, refused, rows: [...rows], begun: [...begun], published: [...published] } })
   } catch (error) {
     write({ failed: errorMessage(error) })
   }
@@ -158,7 +160,7 @@ export async function importInServer(
       if ('refusal' in line) watcher.onRefusal(line.refusal)
       else if ('progress' in line) watcher.onProgress(line.progress)
       else if ('failed' in line) throw new Error(line.failed)
-      else return { ...line.done, rows: new Map(line.done.rows), published: new Map(line.done.published) }
+      else return { ...line.done, rows: new Map(line.done.rows), begun: new Map(line.done.begun), published: new Map(line.done.published) }
     }
     throw new Error('the server ended: nothing changed')
   } catch (error) {

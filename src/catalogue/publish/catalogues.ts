@@ -50,10 +50,23 @@ export interface CatalogueImport extends Omit<ImportOptions, 'nowMs'> {
   readonly dryRun: boolean
   /** Runs the import; in this process if absent. */
   readonly runner?: ImportRunner
+  /** True to begin a new catalogue if the upstream lost the current one: only an operator can know that it will not come back. Else the import fails. */
+  readonly mayBegin: boolean
+}
+
+/** Why an import began a catalogue without the rows of the current one. */
+export type BeginReason = 'lost' | 'otherRelease'
+
+/** A catalogue whose rows are not in the new one, and why. */
+export interface LeftCatalogue {
+  readonly manifest: string
+  readonly reason: BeginReason
 }
 
 /** What an import did, and what it made. */
 export interface PublishedImport extends ImportCounts {
+  /** The current catalogues that it could not add to, by kind. */
+  readonly begun: ReadonlyMap<CatalogueKind, LeftCatalogue>
   /** The new current catalogues: empty if nothing changed, or for a dry run. */
   readonly published: ReadonlyMap<CatalogueKind, PublishedCatalogue>
 }
@@ -111,28 +124,32 @@ export class Catalogues implements CatalogueControl {
 
   /**
    * Imports files into copies of the current catalogues, and publishes those that changed. If other ones of the same kinds were published meanwhile, starts again from
-   * them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason: then the old catalogues are served on.
+   * them. Rejects with StoreError, UpstreamError, CatalogueError, an error of the file system, or the signal's reason: then the old catalogues are served on.
    */
-  async import({ runner = importInto, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
+  async import({ runner = importInto, mayBegin, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
     for (let attempt = 1; attempt <= maxRebases; attempt++) {
       const before = await this.#stored(signal)
       const paths = new Map<CatalogueKind, string>()
       const begins = new Map<CatalogueKind, number>()
+      const begun = new Map<CatalogueKind, LeftCatalogue>()
       const nowMs = this.#options.clock.now()
       const open: OpenTarget = async (kind) => {
         const path = await this.temporary()
         paths.set(kind, path)
-        const isNew = await this.#copyCurrent(before.record[kind]?.[0], { kind, path }, signal)
+        const current = before.record[kind]?.[0]
+        const reason = current === undefined ? undefined : await this.#copyCurrent(current, { kind, path, mayBegin }, signal)
+        if (current !== undefined && reason !== undefined) begun.set(kind, { manifest: current.manifest, reason })
+        const isNew = current === undefined || reason !== undefined
         begins.set(kind, isNew ? nowMs : beginOf(before.record, kind))
         return { path, isNew }
       }
       try {
         const counts = await runner(open, { ...options, nowMs }, signal)
         const changed = [...counts.rows].filter(([, { added, changed, removed }]) => added + changed + removed > 0).map(([kind]) => kind)
-        if (options.dryRun || changed.length === 0) return { ...counts, published: new Map() }
+        if (options.dryRun || changed.length === 0) return { ...counts, begun, published: new Map() }
         const pushed = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
         const published = new Map([...pushed].map(([kind, catalogue]) => [kind, { ...catalogue, begunMs: begins.get(kind) }]))
-        if (await this.#publish(before, { published, kinds: [...paths.keys()] }, signal)) return { ...counts, published }
+        if (await this.#publish(before, { published, kinds: [...paths.keys()] }, signal)) return { ...counts, begun, published }
         // The import that came first may have made the same bytes.
         const kept = new Set(keptIn((await this.#stored(signal)).record).map(({ manifest }) => manifest))
         await this.#deleteAll(
@@ -289,30 +306,31 @@ export class Catalogues implements CatalogueControl {
     return { catalogue, source: await catalogueKinds[kind].open(path, this.#served[kind]?.source) }
   }
 
-  /** Copies a catalogue to `path`. Returns true if there is none to copy: none was imported, the upstream lost it, or another release made it. */
+  /** Copies a catalogue to `path`. Returns a reason if it cannot be copied, and throws CatalogueError if the import may not begin without it. */
   async #copyCurrent(
-    current: PublishedCatalogue | undefined,
-    target: { readonly kind: CatalogueKind; readonly path: string },
+    current: PublishedCatalogue,
+    target: { readonly kind: CatalogueKind; readonly path: string; readonly mayBegin: boolean },
     signal: AbortSignal,
-  ): Promise<boolean> {
+  ): Promise<BeginReason | undefined> {
     const { directory, upstream, log } = this.#options
-    if (current === undefined) return true
     const { bavail, bsize } = await statfs(directory)
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
     const source = this.#fileOf(target.kind, current)
     if (!(await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal))) {
+      // The answer of an upstream that is restored, or that is the wrong one, looks the same.
+      if (!target.mayBegin) throw new CatalogueError(lostCatalogue(target.kind, current))
       log.warn('the upstream lost the current catalogue: the import starts without its rows', { kind: target.kind, digest: current.manifest })
-      return true
+      return 'lost'
     }
     const [found, wanted] = [formatOf(source), String(catalogueKinds[target.kind].tables.version)]
     if (found !== wanted) {
       const about = { kind: target.kind, digest: current.manifest, format: found ?? 'unknown', wanted }
       log.warn('the current catalogue was made by another release: the import starts without its rows', about)
-      return true
+      return 'otherRelease'
     }
     await copyFile(source, target.path)
-    return false
+    return undefined
   }
 
   /** Deletes catalogues that no record names. What cannot be deleted stays: it does no harm. */
@@ -350,6 +368,10 @@ export class Catalogues implements CatalogueControl {
 
 async function closeAll(served: Served | Readonly<Record<string, ServedCatalogue<CatalogueKind>>>): Promise<void> {
   for (const { source } of Object.values(served)) await source.close()
+}
+
+function lostCatalogue(kind: CatalogueKind, { manifest }: PublishedCatalogue): string {
+  return `the upstream does not have the current catalogue of ${kind} (${manifest}): restore it, or start a new one with "taproot import"`
 }
 
 function changedMeanwhile(): DomainError {
