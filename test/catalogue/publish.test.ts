@@ -183,6 +183,28 @@ describeOnStores('published catalogues', (store) => {
     await untilServed(victim, 2)
   })
 
+  test('of a catalogue, no more bytes are read than it has', async () => {
+    const upstream = await upstreamIn()
+    const one = await start(upstream)
+    await importIds(one, ['A-1'])
+    const size = Math.max(...(await one.catalogues.kept(signal)).map((kept) => kept.size))
+    let read = 0
+    const endless = function* (): Generator<Buffer, void, undefined> {
+      // Without a limit, the test ends too.
+      for (; read < size + 256 * 1024 * 1024; read += 65_536) yield Buffer.alloc(65_536)
+    }
+    const victim = await start(
+      changingUpstream(upstream, (body) => {
+        body.destroy()
+        return Readable.from(endless())
+      }),
+    )
+    await vi.waitFor(() => expect(victim.logs).toContainEqual(expect.objectContaining({ level: 'error' })), { timeout: 60_000, interval: 5 })
+    expect(String(victim.logs[0]?.fields['error'])).toContain('sent more bytes than the catalogue')
+    expect(read).toBeLessThan(size + 8 * 1024 * 1024)
+    expect((await readdir(victim.directory)).filter((name) => name.endsWith('.part'))).toEqual([])
+  })
+
   test('an import over a catalogue of another release starts without its rows, says so, and keeps the old catalogue', async () => {
     const one = await start(await upstreamIn())
     const makeOlder: ImportRunner = async (open, options, until) => {

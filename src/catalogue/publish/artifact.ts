@@ -72,6 +72,16 @@ async function isWhole(path: string, { blob, size }: PublishedCatalogue, signal:
   return found?.size === size && (await digestOfFile(path, signal)) === blob
 }
 
+/** Yields the pieces. Throws CatalogueError as soon as there are more bytes than those of the catalogue: an upstream must not fill the disk. */
+async function* atMost(pieces: AsyncIterable<Uint8Array>, { manifest, size }: PublishedCatalogue): AsyncGenerator<Uint8Array, void, undefined> {
+  let read = 0
+  for await (const piece of pieces) {
+    read += piece.length
+    if (read > size) throw new CatalogueError(`the upstream sent more bytes than the catalogue ${manifest} has`)
+    yield piece
+  }
+}
+
 /** The file to have, and a name in the same folder that no other process uses. */
 export interface WantedFile {
   readonly catalogue: PublishedCatalogue
@@ -88,7 +98,7 @@ export async function fetchCatalogue(upstream: Upstream, { catalogue, path, temp
   const stream = await upstream.readBlob(platformRepository, { digest: catalogue.blob }, signal)
   if (stream === undefined) return false
   try {
-    await pipeline(stream.body, createWriteStream(temporary, { mode: 0o600 }), { signal })
+    await pipeline(stream.body, (pieces: AsyncIterable<Uint8Array>) => atMost(pieces, catalogue), createWriteStream(temporary, { mode: 0o600 }), { signal })
     if (!(await isWhole(temporary, catalogue, signal))) throw new CatalogueError(`the upstream changed the bytes of the catalogue ${catalogue.manifest}`)
     await rename(temporary, path)
     return true
