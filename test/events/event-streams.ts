@@ -114,7 +114,11 @@ type Opened = Pick<EventStream, 'pause' | 'resume' | 'close'>
 
 async function openRest(request: JsonObject, { port, token, lastEventId }: StreamOptions, arrivals: Arrivals): Promise<Opened> {
   const abort = new AbortController()
-  const headers = { accept: 'text/event-stream', authorization: `Bearer ${token}`, ...(lastEventId === undefined ? {} : { 'last-event-id': lastEventId }) }
+  const headers = {
+    accept: 'text/event-stream; charset=utf-8',
+    authorization: `Bearer ${token}`,
+    ...(lastEventId === undefined ? {} : { 'last-event-id': lastEventId }),
+  }
   const response = await fetch(`http://127.0.0.1:${port}/events/v2/events?${queryOf(request)}`, { headers, signal: abort.signal })
   let paused: PromiseWithResolvers<void> | undefined
   const read = async (): Promise<void> => {

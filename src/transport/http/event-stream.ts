@@ -4,7 +4,7 @@ import { sendStream } from '../answer-stream.ts'
 import { toDomainError } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
 import type { JsonEncoders } from '../json-encode.ts'
-import { beginAnswer, drained, type HttpContext } from './http-context.ts'
+import { beginAnswer, drained, preferredType, type HttpContext } from './http-context.ts'
 
 const eventStream = 'text/event-stream'
 /** The content types of answers that are not streams. A client that accepts any type gets one of these. */
@@ -12,7 +12,7 @@ const otherTypes = ['application/json', 'application/cloudevents-batch+json']
 
 /** True if the client prefers Server-Sent Events to all other answers. */
 export function acceptsEventStream(context: HttpContext): boolean {
-  return context.method === 'GET' && context.accepts([...otherTypes, eventStream]) === eventStream
+  return context.method === 'GET' && preferredType(context, [...otherTypes, eventStream]) === eventStream
 }
 
 /** Returns a message as a Server-Sent Events record. A message without an event, which only has a new cursor, becomes a comment with an id. */

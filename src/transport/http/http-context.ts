@@ -45,6 +45,20 @@ export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
 /** Headers that every answer has, unless it sets them itself. */
 const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
 
+/** A parameter of a media type in `Accept`, such as `;charset=utf-8`. The weight `q` is not one of them. */
+const mediaTypeParameter = /;(?!\s*q\s*=)[^=;,"]*(?:=(?:\s*"(?:[^"\\]|\\.)*"|[^;,"]*))?/gi
+
+/**
+ * Returns the media type that the client prefers of these, which have no parameters: the first one if it has no preference. Undefined if it accepts none of them.
+ * Parameters in `Accept` are ignored: Koa would accept none of the types because of a charset.
+ */
+export function preferredType(context: HttpContext, types: readonly string[]): string | undefined {
+  const { headers } = context.req
+  const { accept } = headers
+  if (accept !== undefined) headers.accept = accept.replace(mediaTypeParameter, '')
+  return context.accepts([...types]) || undefined
+}
+
 /** Starts an answer with status 200 whose length is unknown. */
 export function beginAnswer(context: HttpContext, headers: Readonly<Record<string, string>>): void {
   const { res, state } = context

@@ -3,7 +3,7 @@ import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import { fromStore } from '../../engine/errors.ts'
 import { readText } from '../http/body.ts'
 import type { OtherRoutes } from '../http/http-api.ts'
-import { headerText, send, sendPieces, type HttpAnswer, type HttpContext, type HttpState, type StreamedAnswer } from '../http/http-context.ts'
+import { headerText, preferredType, send, sendPieces, type HttpAnswer, type HttpContext, type HttpState, type StreamedAnswer } from '../http/http-context.ts'
 import { errorAnswer, type ErrorForm } from './web-answers.ts'
 import type { WebRequest } from './web-request.ts'
 
@@ -78,7 +78,7 @@ function webRequest(context: HttpContext, params: WebRequest['params']): WebRequ
     remoteAddress: state.remoteAddress,
     signal: state.call.signal,
     header: (name) => headerText(req.headers[name]),
-    accepts: (types) => context.accepts([...types]) || undefined,
+    accepts: (types) => preferredType(context, types),
     text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
   }
 }

@@ -70,7 +70,10 @@ specSuite(
       }
       for (const [form, content] of Object.entries(forms)) {
         const type = `application/vnd.${form}+json`
-        for (const response of [await get(spec, `documents/${name}?format=${form}`), await get(spec, `documents/${name}`, { accept: type })]) {
+        for (const response of [
+          await get(spec, `documents/${name}?format=${form}`),
+          await get(spec, `documents/${name}`, { accept: `${type}; charset=utf-8` }),
+        ]) {
           expect([response.status, response.headers.get('content-type')]).toEqual([200, type])
           expect(await response.json()).toMatchObject(content)
         }

@@ -130,6 +130,11 @@ describe('answers of web routes', () => {
   test.each([
     ['*/*', 'a/b'],
     ['a/b;q=0.1, c/d', 'c/d'],
+    ['c/d; charset=utf-8', 'c/d'],
+    ['C/D;Charset="utf-8, a/b;q=1" ; q=0.5, a/b ;v=1;q=0.1', 'c/d'],
+    ['a/*;level=1;q=0, c/d;x', 'c/d'],
+    ['a/b; charset=utf-8;q=0', null],
+    ['text/html; a/b', null],
     ['text/html', null],
   ])('a route sees what the client accepts: %s', async (accept, found) => {
     expect(await (await ask('/web/accepts', { headers: { accept } })).json()).toBe(found)
