@@ -10,6 +10,15 @@ function coreOf(error: unknown): string {
   return messageOf(error).replace(/, \w+ '.*$/s, '')
 }
 
+/** Returns the message of an error for people. One of the file system names the file, and has no code: `/data/a.json: no such file or directory`. */
+function plainMessageOf(error: unknown, earlier: readonly string[]): string {
+  if (!(error instanceof Error && 'code' in error && 'path' in error)) return messageOf(error)
+  const { code, path } = error
+  if (typeof code !== 'string' || typeof path !== 'string' || !error.message.startsWith(`${code}: `)) return error.message
+  const problem = coreOf(error).slice(`${code}: `.length)
+  return earlier.some((part) => part.includes(path)) ? problem : `${path}: ${problem}`
+}
+
 /** Returns the causes of the error: its `cause`, or the members of an AggregateError. */
 function causesOf(error: unknown): readonly unknown[] {
   if (!(error instanceof Error)) return []
@@ -17,13 +26,13 @@ function causesOf(error: unknown): readonly unknown[] {
   return error instanceof AggregateError ? error.errors : []
 }
 
-function textOf(error: unknown, write: (error: unknown) => string): string {
+function textOf(error: unknown, write: (error: unknown, earlier: readonly string[]) => string): string {
   const parts: string[] = []
   const left = [error]
   for (let at = 0; at < left.length && at <= maxCauses; at++) {
     const next = left[at]
     const isRepeated = parts.some((part) => coreOf(next) !== '' && part.includes(coreOf(next)))
-    if (!isRepeated) parts.push(write(next))
+    if (!isRepeated) parts.push(write(next, parts))
     left.push(...causesOf(next))
   }
   return parts.join(': ')
@@ -31,10 +40,10 @@ function textOf(error: unknown, write: (error: unknown) => string): string {
 
 /** Returns an error and its causes in one line for the log, with their names and messages. Omits a cause whose message is already part of the text. */
 export function errorText(error: unknown): string {
-  return textOf(error, String)
+  return textOf(error, (one) => String(one))
 }
 
-/** Returns an error and its causes in one line for a terminal, as `errorText` does, but without error names. */
+/** Returns an error and its causes in one line for people, as `errorText` does, but without error names and codes of the file system. */
 export function errorMessage(error: unknown): string {
-  return textOf(error, messageOf)
+  return textOf(error, plainMessageOf)
 }

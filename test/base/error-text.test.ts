@@ -1,6 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { errorText } from '../../src/base/error-text.ts'
+import { errorMessage, errorText } from '../../src/base/error-text.ts'
 import { StoreError } from '../../src/store/store.ts'
+
+function missing(path: string): Error {
+  return Object.assign(new Error(`ENOENT: no such file or directory, open '${path}'`), { code: 'ENOENT', path })
+}
 
 describe('errorText', () => {
   test.each<[string, unknown, string]>([
@@ -24,6 +28,19 @@ describe('errorText', () => {
     ['shows a thrown undefined', undefined, 'undefined'],
   ])('%s', (_what, error, expected) => {
     expect(errorText(error)).toBe(expected)
+  })
+
+  test.each<[string, unknown, string]>([
+    ['names the file', missing('/a/b.json'), '/a/b.json: no such file or directory'],
+    ['names the file once', new Error('/a/b.json cannot be read', { cause: missing('/a/b.json') }), '/a/b.json cannot be read: no such file or directory'],
+    [
+      'keeps what the system says of no file',
+      Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' }),
+      'ENOSPC: no space left on device, write',
+    ],
+    ['keeps other messages', new TypeError('it broke'), 'it broke'],
+  ])('for people %s', (_what, error, expected) => {
+    expect(errorMessage(error)).toBe(expected)
   })
 
   test('a cycle of causes ends the text', () => {

@@ -62,7 +62,7 @@ test('requests that cannot be read are refused, commands that go away are left, 
   for (const [bytes, error] of [
     ['no JSON\n', 'not valid JSON'],
     ['x'.repeat(1024 * 1024 + 1), 'the request is too long'],
-    [request('/none'), 'ENOENT'],
+    [request('/none'), '/none: no such file or directory'],
     [request(small).replace('acme', 'none'), 'there is no group'],
   ] as const)
     expect(await send(bytes), error).toContain(error)
