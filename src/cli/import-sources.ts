@@ -4,7 +4,7 @@ import { createSafeFetch, FetchError } from '../auth/safe-fetch.ts'
 import { errorMessage } from '../base/error-text.ts'
 import { randomHex } from '../base/runtime.ts'
 import { isDownloaded, problemOf, readSource, sourceSecrets, type FeedContent, type FeedSettings } from '../catalogue/index.ts'
-import { systemRandom } from '../server/runtime.ts'
+import { systemClock, systemRandom } from '../server/runtime.ts'
 import { UsageError } from './exit-codes.ts'
 
 /** Files, folders and downloads to import, and how to read them. */
@@ -70,7 +70,7 @@ export async function openSources({ sources, allowPrivate, ...secrets }: ImportS
   const folder = resolve(dataDir, 'catalogues')
   try {
     await mkdir(folder, { recursive: true, mode: 0o700 })
-    const access = { ...(await sourceSecrets(secrets)), allowPrivate: allowPrivate === true, known: undefined }
+    const access = { ...(await sourceSecrets(secrets)), allowPrivate: allowPrivate === true, known: undefined, clock: systemClock }
     const paths: string[] = []
     for (const source of sources) {
       if (!isDownloaded(source)) {

@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { createSafeFetch, type SafeFetch } from '../../src/auth/safe-fetch.ts'
 import { readSource, type FeedRequest } from '../../src/catalogue/feeds/feed-source.ts'
+import { systemClock } from '../../src/server/runtime.ts'
+import { TestClock } from '../conformance/spec/test-clock.ts'
 import { temporaryFolder } from './documents.ts'
 
 const digestOf = (text: string): string => `sha256:${createHash('sha256').update(text).digest('hex')}`
@@ -25,13 +27,14 @@ async function startServer(answer: Answer): Promise<string> {
 }
 
 /** A registry with these texts by path below `/v2/acme/feed/`. Requests need a token that the account gets, if there is one. */
-async function startRegistry(texts: Readonly<Record<string, string>>, account?: string): Promise<string> {
+async function startRegistry(texts: Readonly<Record<string, string>>, account?: string, onToken: () => void = () => undefined): Promise<string> {
   const host: string = await startServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url ?? '', `http://${host}`)
     if (pathname === '/token') {
       const isKnown = request.headers.authorization === `Basic ${Buffer.from(account ?? '').toString('base64')}`
       const isScoped = searchParams.get('scope') === 'repository:acme/feed:pull'
-      response.writeHead(isKnown && isScoped ? 200 : 401).end(JSON.stringify({ token: 'a-token' }))
+      response.writeHead(isKnown && isScoped ? 200 : 401).end(JSON.stringify({ token: 'a-token', expires_in: 60 }))
+      onToken()
     } else if (account !== undefined && request.headers.authorization !== 'Bearer a-token') {
       response.writeHead(401, { 'www-authenticate': `Bearer realm="http://${host}/token",service="test"` }).end()
     } else {
@@ -46,7 +49,7 @@ async function read(request: Partial<FeedRequest> & { readonly source: string },
   onTestFinished(() => fetch.close())
   const folder = await temporaryFolder()
   const temporary = join(folder, 'one.part')
-  const whole = { known: undefined, temporary, credential: undefined, ca: undefined, allowPrivate: true, ...request }
+  const whole = { known: undefined, temporary, credential: undefined, ca: undefined, allowPrivate: true, clock: systemClock, ...request }
   const content = await readSource(fetch, whole, signal).catch(async (error: unknown) => {
     // A failure leaves no file.
     expect(await readdir(folder)).toEqual([])
@@ -104,6 +107,22 @@ test.each<[string, Record<string, string>, string, object | string]>([
   const host = await startRegistry(texts)
   const reading = read({ source: `oci+http://${host}/acme/feed${version}` })
   await (typeof error === 'string' ? expect(reading).rejects.toThrow(error) : expect(reading).rejects.toMatchObject(error))
+})
+
+test('a token is used until it expires', async () => {
+  for (const [secondsLater, expected] of [
+    [1, 1],
+    [120, 3],
+  ] as const) {
+    const clock = new TestClock()
+    let tokens = 0
+    const host = await startRegistry({ 'manifests/v1': manifest, ...blobs }, 'me:secret', () => {
+      tokens += 1
+      clock.advance(secondsLater * 1_000)
+    })
+    await read({ source: `oci+http://${host}/acme/feed:v1`, credential: 'me:secret', clock })
+    expect(tokens).toBe(expected)
+  }
 })
 
 test('a registry with a private address, and one with http, need a setting', async () => {

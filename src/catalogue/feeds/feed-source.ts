@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { opendir, readFile, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { FetchError, type FetchErrorReason, type SafeFetch } from '../../auth/safe-fetch.ts'
+import type { Clock } from '../../base/runtime.ts'
 import type { ContentVersion, FeedSettings } from './feed-state.ts'
 import { isArtifact, readArtifact } from './oci-source.ts'
 
@@ -22,6 +23,8 @@ export interface FeedRequest {
   readonly credential: string | undefined
   readonly ca: string | undefined
   readonly allowPrivate: boolean
+  /** Says when a token of a registry expires. */
+  readonly clock: Clock
   /** Receives the number of bytes of a file that were downloaded so far. */
   readonly onBytes?: (bytes: number) => void
 }
@@ -62,13 +65,13 @@ async function freeBytes(temporary: string): Promise<number> {
 }
 
 async function artifact(fetch: SafeFetch, request: FeedRequest, signal: AbortSignal): Promise<FeedContent> {
-  const { source, known, temporary: folder, credential, ca, allowPrivate, onBytes } = request
+  const { source, known, temporary: folder, credential, ca, allowPrivate, clock, onBytes } = request
   const remove = (): Promise<void> => rm(folder, { force: true, recursive: true })
   try {
     const maxBytes = await freeBytes(folder)
     const { manifest, paths } = await readArtifact(
       fetch,
-      { source, known: known?.manifest, folder, credential, ca, allowPrivate, maxBytes, maxRedirects, onBytes },
+      { source, known: known?.manifest, folder, credential, ca, allowPrivate, maxBytes, maxRedirects, onBytes, clock },
       signal,
     )
     return { paths, version: { manifest }, remove }

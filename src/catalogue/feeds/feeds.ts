@@ -142,7 +142,7 @@ export class Feeds implements FeedControl {
   }
 
   async #read(feed: FeedSettings, known: ContentVersion | undefined, signal: AbortSignal): Promise<FeedContent> {
-    const { fetch, catalogues } = this.#options
+    const { fetch, catalogues, clock } = this.#options
     if (catalogues === undefined) throw new TypeError('no upstream')
     return readSource(
       fetch,
@@ -152,6 +152,7 @@ export class Feeds implements FeedControl {
         temporary: await catalogues.temporary(),
         ...(await sourceSecrets(feed)),
         allowPrivate: feed.allowPrivate === true,
+        clock,
       },
       signal,
     )

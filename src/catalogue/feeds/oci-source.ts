@@ -4,6 +4,7 @@ import { mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { FetchError, type SafeFetch } from '../../auth/safe-fetch.ts'
 import { algorithmOf, digestOfHex, parseDigest, type Digest } from '../../base/digest.ts'
+import type { Clock } from '../../base/runtime.ts'
 import { RegistryCredentials, type RegistryAccount } from '../../registry/index.ts'
 
 /** An artifact in a registry: `oci://registry.example.com/name:tag`, or with `@sha256:…`. `oci+http://` is for registries without TLS. */
@@ -29,6 +30,7 @@ export interface OciRequest {
   readonly maxBytes: number
   readonly maxRedirects: number
   readonly onBytes: ((bytes: number) => void) | undefined
+  readonly clock: Clock
 }
 
 const maxManifestBytes = 4 * 1024 * 1024
@@ -105,7 +107,7 @@ class ArtifactReader {
   readonly #bearer: string | undefined
 
   constructor(fetch: SafeFetch, request: OciRequest, signal: AbortSignal) {
-    const { credential, source } = request
+    const { credential, source, clock } = request
     const account = accountOf(credential)
     this.#fetch = fetch
     this.#request = request
@@ -113,7 +115,7 @@ class ArtifactReader {
     this.#bearer = account === undefined && credential !== undefined ? `Bearer ${credential}` : undefined
     this.#credentials = new RegistryCredentials(account === undefined ? undefined : () => account, {
       fetchToken: (url, authorization) => this.#token({ url, authorization }, signal),
-      clock: { now: () => Date.now() },
+      clock,
     })
   }
 
