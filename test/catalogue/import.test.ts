@@ -153,6 +153,11 @@ describe('what is refused, and what is imported all the same', () => {
       `${good}\n${json('X', { affected: [0, 1].map(() => ({ package: { ecosystem: 'PyPI', name: 'a' }, severity: severities })) })}`,
       /:2: a has more than 1000 severities/,
     ],
+    [
+      'an advisory of more than 1 MiB',
+      `${good}\n${json('X', { aliases: Array.from({ length: 1_000 }, (_, at) => String(at).padEnd(400, '€')) })}`,
+      /:2: the advisory X about example is larger than 1 MiB/,
+    ],
     ['aliases that are numbers', `${good}\n${json('X', { aliases: [1] })}`, /:2: aliases has an item that is no text/],
     ['the same id again', `${good}\n${json('J-1', { aliases: ['CVE-1'] })}`, /:2: J-1 was in an earlier document/],
     ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],

@@ -35,6 +35,20 @@ async function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, 
   return bodies.find((body) => body !== undefined)
 }
 
+/** The bytes after which an answer ends. Clients of gRPC accept 4 MiB. */
+const maxAnswerBytes = 3.5 * 1024 * 1024
+
+/** Returns the number of advisories that one answer may have: one at least. */
+function fitting(advisories: readonly Advisory[], bodies: readonly Uint8Array[]): number {
+  let bytes = 0
+  const end = advisories.findIndex(({ severities }, at) => {
+    // Of scores that are not in the body, at most three bytes for each character.
+    bytes += (bodies[at]?.length ?? 0) + severities.reduce((sum, { score }) => sum + score.length * 3 + 8, 0)
+    return bytes > maxAnswerBytes
+  })
+  return end < 0 ? advisories.length : Math.max(1, end)
+}
+
 /**
  * Gives advisories without scores those of their vulnerability or of an alias (docs/spec/advisories.md#advisory-severities). Asks one question for all.
  */
@@ -98,14 +112,17 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const query = { filter, order, after, skip: request.skip, limit: pageLimit(request.pageSize) }
   // A caller without rights costs the catalogue nothing.
   const page = groups.length === 0 ? { advisories: [], hasMore: false, total: 0 } : await pageOfAll(sources, query, turnOf(context))
-  const last = page.advisories.at(-1)
+  const bodies = page.advisories.map(({ body }) => body)
+  const advisories = await withScores(
+    bodies.map((body) => fromBinary(AdvisorySchema, body)),
+    services,
+    context,
+  )
+  const count = fitting(advisories, bodies)
+  const last = page.advisories[count - 1]
   const answer = create(ListAdvisoriesResponseSchema, {
-    advisories: await withScores(
-      page.advisories.map(({ body }) => fromBinary(AdvisorySchema, body)),
-      services,
-      context,
-    ),
-    nextPageToken: page.hasMore && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
+    advisories: advisories.slice(0, count),
+    nextPageToken: (page.hasMore || count < advisories.length) && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
     totalCount: BigInt(page.total),
     skipped: request.skip,
   })

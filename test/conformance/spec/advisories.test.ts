@@ -78,6 +78,26 @@ specSuite('advisories', (spec) => {
     for (const advisory of advisories) expect(await spec.ok('GetAdvisory', { uid: uidOf(advisory) }, { token })).toEqual(advisory)
   })
 
+  test('long scores of a vulnerability end a page early, and no advisory is left out', async () => {
+    const count = 400
+    const severity = Array.from({ length: 1_000 }, (_, at) => ({ type: 'CVSS_V3', score: String(at).padEnd(500, 'x') }))
+    const world = await imported(spec, (prefix) => [
+      osvDocument(`CVE-${prefix}`, { affected: [], severity }),
+      ...Array.from({ length: count }, (_, at) => osvDocument(`A-${at}`, { affected: [packageOf(`${prefix}`)], aliases: [`CVE-${prefix}`] })),
+    ])
+    const { token, prefix } = world
+    const sizes: number[] = []
+    for (let pageToken = ''; sizes.length === 0 || pageToken !== '';) {
+      const page = await spec.ok('ListAdvisories', { artifactNames: [prefix], pageSize: count, pageToken }, { token })
+      const advisories = itemsOf(page, 'advisories')
+      expect(advisories.every(({ severities }) => (severities as JsonObject[]).length === 20)).toBe(true)
+      sizes.push(advisories.length)
+      pageToken = String(page['nextPageToken'] ?? '')
+    }
+    expect(sizes.length).toBeGreaterThan(1)
+    expect(sizes.reduce((sum, size) => sum + size)).toBe(count)
+  })
+
   test('a missing advisory is 404 with ResourceInfo', async () => {
     const { group, token } = await imported(spec, () => [osvDocument('A-1')])
     const reply = await spec.call('GetAdvisory', { uid: `${group}/${'0'.repeat(16)}` }, { token })

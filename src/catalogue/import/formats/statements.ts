@@ -18,6 +18,7 @@ import {
 } from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
+import { advisoryRow } from '../advisory-row.ts'
 import { checkedText, maxItems, RefusedDocument, segmentOf, textAt, type Members } from '../members.ts'
 import { isPackageOf } from '../../../base/versions/ecosystems.ts'
 import type { Product } from './products.ts'
@@ -168,7 +169,7 @@ export class StatementCollector {
 
   /** Yields the advisories, in the order of their first statements. */
   *rows(): Generator<ImportRow, void, undefined> {
-    for (const [segment, collected] of this.#collected) yield { kind: 'advisories', row: this.#advisoryOf(segment, collected) }
+    for (const [segment, collected] of this.#collected) yield advisoryRow(this.#advisoryOf(segment, collected))
   }
 
   #grow(characters: number): void {
