@@ -90,7 +90,6 @@ test.each<[string, unknown]>([
   ['a Maven package', osvAbout({ package: { ecosystem: 'Maven', name: 'org.example:a' } })],
   ['a distribution', osvAbout({ package: { ecosystem: 'Debian:12', name: 'nginx' } })],
   ['an ecosystem without package URLs', osvAbout({ package: { ecosystem: 'GitHub Actions', name: 'example/action' } })],
-  ['an ecosystem that OSV does not list', osvAbout({ package: { ecosystem: 'Lunar', name: 'example' } })],
   ['a version with odd characters', osvAbout({ versions: [' 1 "é"\u2028%'], ...range({ introduced: '0' }, { fixed: '1 / 2@3' }) })],
   ['aliases with odd characters', osvAbout({}, { aliases: ['CVE-2026-1', ' <b>', 'CVE-2026-1 '] })],
   ['all statuses', vexOf(...['under_investigation', 'fixed'].map((status) => ({ status })), { status: 'affected', action_statement: 'Update.' })],
@@ -166,6 +165,15 @@ describe('OSV', () => {
   test('an ecosystem without package URLs', async () => {
     const named = { ecosystem: 'GitHub Actions', name: 'example/action' }
     expect(await osvOf(osvAbout({ package: named }))).toMatchObject([{ affected: [{ package: named }] }])
+  })
+
+  test('an ecosystem that the schema does not list is exported if it came from OSV: the schema refuses nothing else', async () => {
+    const named = { ecosystem: 'Lunar:3', name: 'example' }
+    const document = osvAbout({ package: named, ...range({ introduced: '0' }, { fixed: '1' }) })
+    const [exported] = (await exportsOf(document, 'osv')) as { affected: { package: object }[] }[] // checked below
+    expect(exported).toMatchObject({ affected: [{ package: named, ...range({ introduced: '0' }, { fixed: '1' }) }] })
+    const listed = { ...exported, affected: exported?.affected.map((one) => ({ ...one, package: { ...one.package, ecosystem: 'PyPI' } })) }
+    await assertAccepted('osv', [listed])
   })
 
   test.each([

@@ -63,7 +63,9 @@ describe('osv-scanner', () => {
       osvDocument('PYSEC-2026-2', aboutPackage('taproot-two', [{ introduced: '1' }, { last_affected: '2' }], [{ introduced: '3' }, { fixed: '4rc1' }])),
     ]
     const documents = [...own, ...(hasPypaData ? await pypaDocuments({ nth: 15 }) : [])] as PythonDocument[] // documents of this database are about packages
-    expect((await importDocuments(server, group, documents)).refusals).toEqual([])
+    // Scanners pass over ecosystems that they do not know.
+    const unknown = osvDocument('LUNAR-1', { affected: [{ package: { ecosystem: 'Lunar', name: 'taproot-one' } }] })
+    expect((await importDocuments(server, group, [...documents, unknown])).refusals).toEqual([])
     const response = await fetch(`${server.config.baseUrl}/advisory/v2/osv.zip`, { headers: { authorization: `Bearer ${token}` } })
     const exported = Buffer.from(await response.arrayBuffer())
 

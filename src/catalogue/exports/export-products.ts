@@ -1,6 +1,7 @@
 import { PackageURL } from 'packageurl-js'
 import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import { isFurtherEcosystem } from './osv-names.ts'
+import type { OsvFacts } from '../advisories/osv-facts.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** What an advisory says of its artifact or its component. */
@@ -94,17 +95,23 @@ export interface OsvPackage {
 }
 
 /**
- * Returns the component of an advisory as OSV names it. `distribution` is the ecosystem that its import named, if its identifier does not. Undefined if OSV has
- * no ecosystem for it.
+ * Returns the component of an advisory as OSV names it. `ecosystem` in the facts is that of a distribution which the import named, if its identifier does not.
+ * Undefined if OSV has no ecosystem for it.
  */
-export function osvPackageOf({ componentName, componentType, componentLocation }: Advisory, distribution: string | undefined): OsvPackage | undefined {
-  if (isFurtherEcosystem(componentType)) return { ecosystem: componentType, name: componentName, purl: undefined, version: undefined }
+export function osvPackageOf(
+  { componentName, componentType, componentLocation }: Advisory,
+  { ecosystem: distribution, affected }: Pick<OsvFacts, 'ecosystem' | 'affected'>,
+): OsvPackage | undefined {
+  const isNamed = packagesOfEcosystem(componentType) !== undefined
+  // What came from OSV keeps its ecosystem, also one that the schema does not list yet.
+  if (isFurtherEcosystem(componentType) || (!isNamed && affected !== undefined))
+    return { ecosystem: componentType, name: componentName, purl: undefined, version: undefined }
   const url = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
   const { type, name, version } = url
-  const named = packagesOfEcosystem(componentType) === undefined ? undefined : componentType
-  const ecosystem = named ?? distribution ?? ecosystemOfPackages({ type, namespace: url.namespace ?? undefined })
+  const own = url.namespace ?? undefined
+  const ecosystem = isNamed ? componentType : (distribution ?? ecosystemOfPackages({ type, namespace: own }))
   if (ecosystem === undefined) return undefined
-  const namespace = distribution === undefined ? url.namespace : (packagesOfEcosystem(distribution)?.namespace ?? url.namespace)
-  const purl = urlOf({ type, namespace: namespace ?? undefined, name })?.toString()
+  const namespace = distribution === undefined ? own : (packagesOfEcosystem(distribution)?.namespace ?? own)
+  const purl = urlOf({ type, namespace, name })?.toString()
   return purl === undefined ? undefined : { ecosystem, name: componentName, purl, version: version ?? undefined }
 }

@@ -56,7 +56,7 @@ function versionsMember({ ranges, versions }: OsvVersions): object | undefined {
 function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
   const statuses = statusesOf(advisory)
   if ((statuses.at(-1)?.status.status ?? 'not_affected') === 'not_affected') return []
-  const found = osvPackageOf(advisory, facts.ecosystem)
+  const found = osvPackageOf(advisory, facts)
   if (found === undefined) return []
   const { version, ...named } = found
   if (facts.affected !== undefined)
