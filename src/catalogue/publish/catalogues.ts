@@ -1,27 +1,22 @@
-import { copyFile, mkdir, readdir, rm, stat, statfs } from 'node:fs/promises'
-import { join } from 'node:path'
-import { hexOf } from '../../base/digest.ts'
+import { copyFile, rm, statfs } from 'node:fs/promises'
 import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
-import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
-import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
 import { errorDomainSuffix } from '../../base/schema/schema.ts'
 import { notFound } from '../../engine/errors.ts'
-import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
-import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
+import { catalogueKinds } from '../catalogue-kinds.ts'
 import { CatalogueError, formatOf } from '../files/catalogue-file.ts'
 import { importInto, type ImportCounts, type ImportOptions, type ImportRunner, type OpenTarget } from '../import/run-import.ts'
-import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
+import { deleteCatalogue, pushCatalogue } from './artifact.ts'
+import { CatalogueFiles, type CatalogueFilesOptions } from './catalogue-files.ts'
 import {
   beginOf,
   cataloguesKey,
   encodeCatalogues,
   keptIn,
-  kindsIn,
   storedCatalogues,
   withCurrent,
   withoutEarlier,
@@ -31,16 +26,12 @@ import {
   type PublishedCatalogue,
   type StoredCatalogues,
 } from './catalogue-record.ts'
+import { ServedCatalogues } from './served-catalogues.ts'
 
 /** The dependencies of Catalogues. */
-export interface CataloguesOptions {
+export interface CataloguesOptions extends CatalogueFilesOptions {
   readonly store: Store
   readonly cache: RecordCache
-  readonly upstream: Upstream
-  /** The folder for files. Several processes may share it. */
-  readonly directory: string
-  readonly clock: Clock
-  readonly random: Random
   readonly log: Log
 }
 
@@ -71,55 +62,31 @@ export interface PublishedImport extends ImportCounts {
   readonly published: ReadonlyMap<CatalogueKind, PublishedCatalogue>
 }
 
-const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
 /** Number of times that a change of the record starts again because there was another one meanwhile. */
 const maxRebases = 5
-/** Age at which a file that a killed process left is removed, in milliseconds. */
-const abandonedMs = 24 * 3_600_000
-const temporarySuffix = '.part'
 /** Free space that an import needs, as a multiple of the current catalogue: the copy, what it grows by, and the file to serve. */
 const neededCopies = 3
 
-/** A catalogue that this process serves. The record may name a newer one: this one stays until that one is open. */
-interface ServedCatalogue<Kind extends CatalogueKind> {
-  readonly catalogue: PublishedCatalogue
-  readonly source: OpenSource<Kind>
-}
-
-/** The served catalogues by kind. */
-type Served = { readonly [Kind in CatalogueKind]?: ServedCatalogue<Kind> }
-
-/** The catalogues of this installation: serves the current one, and publishes new ones (docs/adr/0033). */
+/** The catalogues of this installation: publishes new ones, and serves the current ones (docs/adr/0033). */
 export class Catalogues implements CatalogueControl {
   readonly #options: CataloguesOptions
-  #served: Served = {}
+  readonly #files: CatalogueFiles
+  readonly #served: ServedCatalogues
 
   constructor(options: CataloguesOptions) {
     this.#options = options
+    this.#files = new CatalogueFiles(options)
+    this.#served = new ServedCatalogues({ ...options, files: this.#files })
   }
 
-  /** Returns what is read of a kind as of now: undefined before its first import. Throws code 14 until its first catalogue is here. */
+  /** Returns what is read of a kind as of now, see ServedCatalogues. */
   source<Kind extends CatalogueKind>(kind: Kind): CatalogueSources[Kind] | undefined {
-    const served = this.#served[kind]
-    if (served !== undefined) return served.source
-    if (this.#named(kind) === undefined) return undefined
-    throw new DomainError(14, `the ${kind} are being loaded; try again`, { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
+    return this.#served.source(kind)
   }
 
-  /**
-   * Serves the catalogues that the record names, and each later one. A failure is logged and tried again; the old catalogues stay. Returns a function that ends
-   * this and closes the files: call it when no request is served any more.
-   */
+  /** Serves the catalogues that the record names, see ServedCatalogues. Returns a function that ends this. */
   serve(): () => Promise<void> {
-    const stopping = new AbortController()
-    const following = this.#follow(stopping.signal)
-    return async () => {
-      stopping.abort(new Error('the catalogues are closed'))
-      await following
-      const served = this.#served
-      this.#served = {}
-      await closeAll(served)
-    }
+    return this.#served.serve()
   }
 
   /**
@@ -134,7 +101,7 @@ export class Catalogues implements CatalogueControl {
       const begun = new Map<CatalogueKind, LeftCatalogue>()
       const nowMs = this.#options.clock.now()
       const open: OpenTarget = async (kind) => {
-        const path = await this.temporary()
+        const path = await this.#files.temporary()
         paths.set(kind, path)
         const current = before.record[kind]?.[0]
         const reason = current === undefined ? undefined : await this.#copyCurrent(current, { kind, path, mayBegin }, signal)
@@ -161,6 +128,11 @@ export class Catalogues implements CatalogueControl {
       }
     }
     throw changedMeanwhile()
+  }
+
+  /** Resolves with a path for a file that no other process uses. Such files are removed a day after a process was killed. */
+  temporary(): Promise<string> {
+    return this.#files.temporary()
   }
 
   async kept(signal: AbortSignal): Promise<readonly KeptCatalogue[]> {
@@ -250,74 +222,19 @@ export class Catalogues implements CatalogueControl {
     return true
   }
 
-  async #follow(signal: AbortSignal): Promise<void> {
-    const { cache, clock, log } = this.#options
-    const changed = new Alarm()
-    const forget = [cache.onKey((key) => (key === cataloguesKey ? changed.ring() : undefined)), cache.onReset(changed.ring)]
-    for (let failures = 0; !signal.aborted;) {
-      changed.arm()
-      try {
-        await this.#catchUp(signal)
-        failures = 0
-        await changed.until(Infinity, { clock, signal })
-      } catch (error) {
-        if (signal.aborted) break
-        failures += 1
-        const afterMs = backoffMs(backoff, failures)
-        log.error('the catalogue cannot be loaded and is tried again', { afterMs, error: errorText(error) })
-        await changed.within(afterMs, signal)
-      }
-    }
-    for (const end of forget) end()
-  }
-
-  #named(kind: CatalogueKind): PublishedCatalogue | undefined {
-    return storedCatalogues(this.#options.cache.tables).record[kind]?.[0]
-  }
-
-  /** Opens the current catalogues that are not open. The switch happens between two requests and for all kinds at once: queries of old ones run to their end. */
-  async #catchUp(signal: AbortSignal): Promise<void> {
-    const opened: Record<string, ServedCatalogue<CatalogueKind>> = {}
-    try {
-      for (const kind of catalogueKindNames) {
-        const catalogue = this.#named(kind)
-        if (catalogue === undefined || catalogue.manifest === this.#served[kind]?.catalogue.manifest) continue
-        const path = this.#fileOf(kind, catalogue)
-        if (!(await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.temporary() }, signal)))
-          throw new CatalogueError(`the upstream does not have the catalogue ${catalogue.manifest}: import again, or use an earlier one`)
-        opened[kind] = await this.#open(kind, { catalogue, path })
-      }
-    } catch (error) {
-      await closeAll(opened)
-      throw error
-    }
-    const old = Object.fromEntries(Object.entries(this.#served).filter(([kind]) => kind in opened))
-    this.#served = { ...this.#served, ...opened }
-    await closeAll(old)
-    for (const [kind, { catalogue }] of Object.entries(opened))
-      this.#options.log.info('the catalogue is served', { kind, digest: catalogue.manifest, bytes: catalogue.size })
-    if (Object.keys(opened).length > 0) await this.#removeOldFiles()
-  }
-
-  async #open<Kind extends CatalogueKind>(
-    kind: Kind,
-    { catalogue, path }: { readonly catalogue: PublishedCatalogue; readonly path: string },
-  ): Promise<ServedCatalogue<Kind>> {
-    return { catalogue, source: await catalogueKinds[kind].open(path, this.#served[kind]?.source) }
-  }
-
   /** Copies a catalogue to `path`. Returns a reason if it cannot be copied, and throws CatalogueError if the import may not begin without it. */
   async #copyCurrent(
     current: PublishedCatalogue,
     target: { readonly kind: CatalogueKind; readonly path: string; readonly mayBegin: boolean },
     signal: AbortSignal,
   ): Promise<BeginReason | undefined> {
-    const { directory, upstream, log } = this.#options
+    const { log } = this.#options
+    const { directory } = this.#files
     const { bavail, bsize } = await statfs(directory)
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
-    const source = this.#fileOf(target.kind, current)
-    if (!(await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal))) {
+    const source = await this.#files.fetched(target.kind, current, signal)
+    if (source === undefined) {
       // The answer of an upstream that is restored, or that is the wrong one, looks the same.
       if (!target.mayBegin) throw new CatalogueError(lostCatalogue(target.kind, current))
       log.warn('the upstream lost the current catalogue: the import starts without its rows', { kind: target.kind, digest: current.manifest })
@@ -341,33 +258,6 @@ export class Catalogues implements CatalogueControl {
       )
     }
   }
-
-  async #removeOldFiles(): Promise<void> {
-    const { cache, directory, clock } = this.#options
-    const { record } = storedCatalogues(cache.tables)
-    const kept = new Set(kindsIn(record).flatMap((kind) => (record[kind] ?? []).map((catalogue) => this.#fileOf(kind, catalogue))))
-    for (const name of await readdir(directory)) {
-      const path = join(directory, name)
-      if (kept.has(path)) continue
-      const modifiedMs = (await stat(path).catch(() => undefined))?.mtimeMs ?? 0
-      if (!name.endsWith(temporarySuffix) || clock.now() - modifiedMs > abandonedMs) await rm(path, { force: true, recursive: true })
-    }
-  }
-
-  #fileOf(kind: CatalogueKind, { blob }: PublishedCatalogue): string {
-    return join(this.#options.directory, `${kind}-${hexOf(blob)}.sqlite`)
-  }
-
-  /** Resolves with a path for a file that no other process uses. Such files are removed a day after a process was killed. */
-  async temporary(): Promise<string> {
-    const { directory, random } = this.#options
-    await mkdir(directory, { recursive: true, mode: 0o700 })
-    return join(directory, `${randomHex(random, 16)}${temporarySuffix}`)
-  }
-}
-
-async function closeAll(served: Served | Readonly<Record<string, ServedCatalogue<CatalogueKind>>>): Promise<void> {
-  for (const { source } of Object.values(served)) await source.close()
 }
 
 function lostCatalogue(kind: CatalogueKind, { manifest }: PublishedCatalogue): string {
