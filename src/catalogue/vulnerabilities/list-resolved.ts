@@ -1,4 +1,4 @@
-import { create } from '@bufbuild/protobuf'
+import { create, toBinary } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { decide } from '../../authz/effective-permissions.ts'
 import { setOf } from '../../base/capability.ts'
@@ -18,6 +18,7 @@ import {
   type ImageRef,
   type ListResolvedVulnsReportsRequest,
 } from '../../gen/taproot/advisory/v2/advisory_pb.ts'
+import { answerTooLarge } from '../advisories/visible-advisories.ts'
 import { findRepository, historyAt, readHistory } from '../../registry/index.ts'
 
 const dayMs = 24 * 3_600_000
@@ -25,6 +26,9 @@ const dayMs = 24 * 3_600_000
 const maxDays = 366
 const maxImages = 100
 const maxMoves = 1_000
+/** Clients of gRPC accept 4 MiB. */
+const maxBytes = 3.5 * 1024 * 1024
+const tooLarge = `the answer is larger than ${maxBytes / 1024 / 1024} MiB: name fewer images, or choose a shorter period`
 const defaultTag = 'latest'
 
 /** An image of the request. */
@@ -166,5 +170,7 @@ export const listResolvedVulnsReports: Handler = async (services, context, messa
         .map((one) => ({ id: one.id, aliases: [...one.aliases], cvssSeverities: [...(scored.get(one) ?? [])] })),
     }),
   )
-  return { message: create(ListResolvedVulnsReportsResponseSchema, { resolvedVulnsReports }) }
+  const answer = create(ListResolvedVulnsReportsResponseSchema, { resolvedVulnsReports })
+  if (toBinary(ListResolvedVulnsReportsResponseSchema, answer).length > maxBytes) throw answerTooLarge(tooLarge)
+  return { message: answer }
 }

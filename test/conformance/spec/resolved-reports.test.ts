@@ -96,6 +96,22 @@ specSuite('reports of resolved vulnerabilities', (spec) => {
     }
   })
 
+  test('an answer that is too large is refused with what to do', async () => {
+    const world = await worldOf(spec)
+    const first = await push(spec, world)
+    spec.clock.advance(dayMs)
+    const second = await push(spec, world)
+    const many = Array.from({ length: 4_000 }, (_, at) => vulnerability(`CVE-${at}`, Array<string>(10).fill(`GHSA-${at}`.padEnd(100, 'x'))))
+    const forget = know(spec, { [first]: many, [second]: [] })
+    try {
+      const token = await spec.server.tokenFor(world.owner)
+      const reply = await spec.call('ListResolvedVulnsReports', { imageRefs: [{ repo: world.repo }], ...daysAround(1) }, { token })
+      expectFailure(reply, { code: 9, domain: 'advisory.taproot.dev', reason: 'ANSWER_TOO_LARGE', violations: ['ANSWER_TOO_LARGE'] })
+    } finally {
+      forget()
+    }
+  })
+
   test('a repo of another organisation and a missing one are the same 404', async () => {
     const [own, other] = [await worldOf(spec), await worldOf(spec)]
     const request = { startTime: '2026-01-01T00:00:00Z', endTime: '2026-01-01T00:00:00Z' }
