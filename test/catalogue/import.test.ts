@@ -154,6 +154,14 @@ describe('what is refused, and what is imported all the same', () => {
       /:2: a has more than 1000 severities/,
     ],
     [
+      'long aliases of many packages',
+      `${good}\n${json('X', {
+        aliases: Array.from({ length: 100 }, (_, at) => String(at).padEnd(512, 'x')),
+        affected: Array.from({ length: 3_000 }, (_, at) => ({ package: { ecosystem: 'PyPI', name: `a${String(at)}` } })),
+      })}`,
+      /:2: the advisories of the document have more than 128 Mi characters/,
+    ],
+    [
       'an advisory of more than 1 MiB',
       `${good}\n${json('X', { aliases: Array.from({ length: 1_000 }, (_, at) => String(at).padEnd(400, '€')) })}`,
       /:2: the advisory X about example is larger than 1 MiB/,

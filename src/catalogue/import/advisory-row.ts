@@ -9,6 +9,14 @@ const maxAdvisoryBytes = 1024 * 1024
 /** An advisory with fewer items cannot be too large, since each text has a bound. Encoding all of them would take time. */
 const fewItems = 10
 
+/** The most characters of all advisories of one document: a few long texts about many products must not make a catalogue of any size. */
+const maxCharacters = 128 * 1024 * 1024
+
+/** Throws RefusedDocument if the advisories of a document have more characters than one document may make. */
+export function assertFewCharacters(characters: number): void {
+  if (characters > maxCharacters) throw new RefusedDocument(`the advisories of the document have more than ${maxCharacters / 1024 / 1024} Mi characters`)
+}
+
 function itemsOf({ aliases, events, severities }: Advisory): number {
   return aliases.length + events.length + severities.length
 }

@@ -16,7 +16,7 @@ import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { OsvEvent, OsvRange, OsvVersions } from '../../advisories/osv-facts.ts'
 import type { NewVulnerability } from '../../vulnerabilities/vulnerability-builder.ts'
 import { detailsOf, referencesOf, summaryOf, vulnerabilityPart } from '../descriptions.ts'
-import { advisoryRow } from '../advisory-row.ts'
+import { advisoryRow, assertFewCharacters } from '../advisory-row.ts'
 import type { DocumentFormat } from '../format.ts'
 import {
   checkedName,
@@ -216,7 +216,11 @@ export const osv: DocumentFormat = {
   recognises: (document) => 'modified' in document || ('id' in document && ('affected' in document || 'schema_version' in document)),
   rowsOf: (members, context) => {
     const document = documentOf(members)
-    const advisories = packagesOf(members).map((affected) => advisoryRow(advisoryOf({ ...document, group: context.group() }, affected)))
+    const packages = packagesOf(members)
+    // Each advisory repeats them.
+    const shared = [...document.aliases, ...document.severities.map(({ score }) => score)].reduce((sum, text) => sum + text.length, 0)
+    assertFewCharacters(shared * packages.length)
+    const advisories = packages.map((affected) => advisoryRow(advisoryOf({ ...document, group: context.group() }, affected)))
     return [...advisories, { kind: 'vulnerabilities', row: metadataOf(document, members) }]
   },
 }

@@ -18,7 +18,7 @@ import {
 } from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
-import { advisoryRow } from '../advisory-row.ts'
+import { advisoryRow, assertFewCharacters } from '../advisory-row.ts'
 import { checkedText, maxItems, RefusedDocument, segmentOf, textAt, type Members } from '../members.ts'
 import { isPackageOf } from '../../../base/versions/ecosystems.ts'
 import type { Product } from './products.ts'
@@ -52,10 +52,9 @@ export const vexJustifications: ReadonlyMap<unknown, FalsePositive> = new Map([
   ['inline_mitigations_already_exist', FalsePositive.INLINE_MITIGATIONS_EXIST],
 ])
 
-/** Bounds of one document: a few long texts about many products must not make a catalogue of any size. */
+/** Bounds of one document. */
 export const maxStatements = 200_000
 const maxNoteLength = 16_384
-const maxCharacters = 128 * 1024 * 1024
 /** What an advisory or an event takes without its texts, in characters. */
 const ownCharacters = 64
 
@@ -174,8 +173,7 @@ export class StatementCollector {
 
   #grow(characters: number): void {
     this.#characters += characters + ownCharacters
-    if (this.#characters > maxCharacters)
-      throw new RefusedDocument(`the advisories of the document have more than ${maxCharacters / 1024 / 1024} Mi characters`)
+    assertFewCharacters(this.#characters)
   }
 
   #advisoryOf(segment: string, { first, aliases, events }: Collected): NewAdvisory {
