@@ -260,6 +260,23 @@ describe('what is refused, and what is imported all the same', () => {
     await expect(stat(outside)).rejects.toMatchObject({ code: 'ENOENT' })
   })
 
+  test.each([
+    ['in the old form', 'S', 'sparse.json', 'all.tar'],
+    ['in the form of POSIX', '0', './GNUSparseFile.123/sparse.json', 'all.tar!./GNUSparseFile.123/sparse.json'],
+  ])('a sparse file in a tar %s is refused with what to do, and others are imported', async (_, type, name, place) => {
+    const end = tarOf([{ name: 'good.json', content: good }])
+    const sparse = tarOf([{ name, content: '1\n0\n5\n' }], type).subarray(0, 1024)
+    const { counts, refusals } = await importPaths([await fileOf('all.tar', Buffer.concat([sparse, end]))])
+    expect(counts).toMatchObject({ documents: 1, refused: 1, added: 1 })
+    expect(refusals).toEqual([
+      {
+        file: expect.stringMatching(new RegExp(`/${place}$`)) as string,
+        line: undefined,
+        reason: expect.stringMatching(/sparse.*without --sparse$/) as string,
+      },
+    ])
+  })
+
   test('links in a tar are ignored', async () => {
     const { counts } = await importPaths([await fileOf('all.tar', tarOf([{ name: 'link.json', content: '' }], '2')), await fileOf('good.json', good)])
     expect(counts).toMatchObject({ documents: 1, refused: 0 })

@@ -113,6 +113,10 @@ async function withFirst(pieces: AsyncGenerator<Uint8Array, void, undefined>): P
   return { first: Buffer.from(first), pieces: again() }
 }
 
+/** The folder that GNU tar puts sparse files into: their content begins with a map of what is left out. */
+const sparsePath = /(?:^|\/)GNUSparseFile\.\d+\//
+const sparseFile = 'sparse, which is not supported: make the tar without --sparse'
+
 /** Yields the files of a tar. Nothing is written to disk, so no name can lead anywhere. Links and folders are ignored. */
 async function* filesOfTar(path: string, pieces: AsyncIterable<Uint8Array>): AsyncGenerator<SourceFile, void, undefined> {
   const parser = new Parser({ maxMetaEntrySize: maxHeaderBytes })
@@ -123,19 +127,24 @@ async function* filesOfTar(path: string, pieces: AsyncIterable<Uint8Array>): Asy
     parser.emit('error', error)
   })
   const entries = on(parser, 'entry', { close: ['end', 'eof'] }) as AsyncIterableIterator<[ReadEntry]> // the event has one argument
-  // The library reports what it leaves out as warnings.
+  // The library reports what it leaves out as warnings, and skips sparse files.
   let problem: string | undefined
-  parser.on('warn', (code: string, message: string) => (problem ??= `${code}: ${message}`))
+  parser.on('warn', (code: string, message: string) => (problem ??= `the tar is damaged (${code}: ${message})`))
+  parser.on('ignoredEntry', ({ type, path: inner }: ReadEntry) => {
+    if (type === 'SparseFile' && isDocument(inner)) problem ??= `${inner} is ${sparseFile}`
+  })
   // A parser takes bytes like a stream, but does not have the type of one.
   source.pipe(parser)
   try {
     for await (const [entry] of entries) {
       current = entry
-      if (entry.type.endsWith('File') && isDocument(entry.path)) yield { name: `${path}!${entry.path}`, pieces: entry }
+      const name = `${path}!${entry.path}`
+      if (entry.type.endsWith('File') && isDocument(entry.path))
+        yield sparsePath.test(entry.path) ? { name, refused: `the file is ${sparseFile}` } : { name, pieces: entry }
       // What was not read is skipped: the next one comes after it.
       entry.resume()
     }
-    if (problem !== undefined) yield { name: path, refused: `the tar is damaged (${problem})` }
+    if (problem !== undefined) yield { name: path, refused: problem }
   } finally {
     source.destroy()
   }
