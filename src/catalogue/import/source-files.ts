@@ -3,10 +3,11 @@ import { createReadStream } from 'node:fs'
 import { open, opendir, stat } from 'node:fs/promises'
 import { basename, extname, join, posix } from 'node:path'
 import { Readable } from 'node:stream'
-import { createGunzip } from 'node:zlib'
+import { createGunzip, inflateRawSync } from 'node:zlib'
 import { Parser, type ReadEntry } from 'tar'
-import { getFileNameLowLevel, openPromise, type Entry, type ZipFile } from 'yauzl'
+import { getFileNameLowLevel, type Entry, type ZipFile } from 'yauzl'
 import { errorMessage } from '../../base/error-text.ts'
+import { openZip } from './block-reader.ts'
 
 /** A file to import, or the reason why it cannot be read. `name` is its path; a file in an archive follows the archive's path and an exclamation mark. */
 export type SourceFile = { readonly name: string } & ({ readonly pieces: AsyncIterable<Uint8Array> } | { readonly refused: string })
@@ -150,15 +151,29 @@ async function* filesOfTar(path: string, pieces: AsyncIterable<Uint8Array>): Asy
   }
 }
 
+/** The largest file in a zip that is decompressed at once: a stream for each file takes longer than its document. */
+const smallFileBytes = 1024 * 1024
+const deflated = 8
+
+/** Yields the content of a small file. Throws if it is larger than the archive says, or damaged. */
+async function* inflated(zip: ZipFile, entry: Entry): AsyncGenerator<Uint8Array, void, undefined> {
+  const stream = await zip.openReadStreamPromise(entry, { decompress: false })
+  const pieces: Uint8Array[] = []
+  for await (const piece of stream) pieces.push(piece as Uint8Array) // a stream without encoding
+  const bytes = inflateRawSync(Buffer.concat(pieces), { maxOutputLength: Math.max(1, entry.uncompressedSize) })
+  if (bytes.length !== entry.uncompressedSize) throw new Error('the file is smaller than the archive says')
+  yield bytes
+}
+
 async function filePieces(zip: ZipFile, entry: Entry): Promise<AsyncIterable<Uint8Array>> {
+  if (entry.compressionMethod === deflated && Math.max(entry.uncompressedSize, entry.compressedSize) <= smallFileBytes) return inflated(zip, entry)
   const stream = await zip.openReadStreamPromise(entry)
   // A stream without encoding has bytes.
   return stream as AsyncIterable<Uint8Array>
 }
 
 async function* filesOfZip(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
-  // The library refuses the whole archive because of one name that would lead out of a folder. Nothing is written to disk here.
-  const zip = await openPromise(path, { autoClose: false, decodeStrings: false })
+  const zip = await openZip(path)
   let written = 0
   try {
     for await (const entry of zip.eachEntry()) {
