@@ -1,0 +1,115 @@
+import { readdir, readFile } from 'node:fs/promises'
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { digestOf, type Digest } from '../../src/base/digest.ts'
+import { contentLimits } from '../../src/contents/package.ts'
+import { UpstreamError, type Upstream } from '../../src/registry/upstream/upstream.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
+import { spdx } from './sbom-samples.ts'
+import { alive, apkFiles, bytesOf, layerOf, TestRepo } from './reading-repo.ts'
+
+/** Resolves with the ids of the processes of this one that read images. */
+async function readingProcesses(): Promise<number[]> {
+  const found: number[] = []
+  for (const thread of await readdir('/proc/self/task')) {
+    const children = await readFile(`/proc/self/task/${thread}/children`, 'utf8').catch(() => '')
+    for (const child of children.split(' ').filter((text) => text !== '')) {
+      const command = await readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '')
+      if (command.includes('reading-process-main')) found.push(Number(child))
+    }
+  }
+  return found
+}
+
+/** Returns the upstream with other blobs: `body` makes the stream of each, or undefined for one that is as it was. */
+function withBlobs(upstream: Upstream, body: (digest: Digest) => Readable | undefined): Upstream {
+  return new Proxy(upstream, {
+    get(target, key) {
+      if (key !== 'readBlob') return (target[key as keyof Upstream] as () => unknown).bind(target) // the port has methods only
+      const readBlob: Upstream['readBlob'] = async (repo, source, signal) => {
+        const found = await target.readBlob(repo, source, signal)
+        const other = body(source.digest)
+        if (found === undefined || other === undefined) return found
+        found.body.destroy()
+        signal.addEventListener('abort', () => other.destroy(signal.reason as Error), { once: true }) // destroy accepts any reason
+        return { size: found.size, body: other }
+      }
+      return readBlob
+    },
+  })
+}
+
+/** A stream that never has any bytes. */
+const silence = (): Readable => new Readable({ read: () => undefined })
+
+describe('reading with faults', () => {
+  let host: TestHost
+  beforeAll(async () => void (host = await startTestHost({ upstream: startDiskUpstream })))
+  afterAll(() => host.stop())
+
+  test('in an SBOM: wrong bytes, too many, or none', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const bytes = bytesOf(spdx)
+    const sbom = await repo.referrer(image, { bytes, mediaType: 'application/spdx+json' })
+    const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(bytes) ? Readable.from([Buffer.alloc(bytes.length, ' ')]) : undefined))
+    const wrong = { source: 'layers', problem: undefined, skipped: [{ path: sbom.digest, problem: 'WRONG_DIGEST' }] }
+    expect(await repo.read(image, { upstream })).toMatchObject([wrong])
+    await host.upstream.deleteBlob(repo.uid, digestOf(bytes), alive)
+    expect(await repo.read(image)).toMatchObject([{ ...wrong, skipped: [{ problem: 'UNREADABLE' }] }])
+    const large = Buffer.alloc(contentLimits.documentBytes + 1, ' ')
+    await repo.referrer(image, { bytes: large, mediaType: 'application/spdx+json' })
+    const [found] = await repo.read(image, { upstream: withBlobs(host.upstream, (digest) => (digest === digestOf(large) ? silence() : undefined)) })
+    expect(found).toMatchObject({ source: 'layers', skipped: [{ problem: 'TOO_LARGE' }, { problem: 'UNREADABLE' }] })
+  })
+
+  test('in a layer: wrong bytes, or none', async () => {
+    const repo = new TestRepo(host)
+    const layer = layerOf(apkFiles)
+    const image = await repo.image([layer])
+    const other = layerOf({ ...apkFiles, 'a/b': 'c' })
+    const padded = Buffer.concat([layerOf({}), Buffer.alloc(layer.length)]).subarray(0, layer.length)
+    expect(other.length).not.toBe(layer.length)
+    expect(await repo.read(image, { upstream: withBlobs(host.upstream, () => Readable.from([padded])) })).toMatchObject([{ problem: 'WRONG_DIGEST' }])
+    await host.upstream.deleteBlob(repo.uid, digestOf(layer), alive)
+    expect(await repo.read(image)).toMatchObject([{ problem: 'UNREADABLE', platform: 'linux/amd64' }])
+  })
+
+  test('of the upstream reject', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const away = (): Readable =>
+      new Readable({
+        read() {
+          this.destroy(new UpstreamError('unavailable', 'away'))
+        },
+      })
+    await expect(repo.read(image, { upstream: withBlobs(host.upstream, away) })).rejects.toMatchObject({ kind: 'unavailable' })
+    await repo.referrer(image, { bytes: bytesOf(spdx), mediaType: 'application/spdx+json' })
+    await expect(repo.read(image, { upstream: withBlobs(host.upstream, away) })).rejects.toMatchObject({ kind: 'unavailable' })
+    expect(await readingProcesses()).toEqual([])
+  })
+
+  test('of the process: one that ends, or takes too long, and one that is not wanted any more', async () => {
+    const repo = new TestRepo(host)
+    const layer = layerOf(apkFiles)
+    const image = await repo.image([layer])
+    const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(layer) ? silence() : undefined))
+    const started = (): Promise<number> =>
+      vi.waitFor(async () => (await readingProcesses())[0] ?? Promise.reject(new Error('none')), { timeout: 10_000, interval: 10 })
+
+    const killed = repo.read(image, { upstream })
+    process.kill(await started(), 'SIGKILL')
+    expect(await killed).toMatchObject([{ source: 'layers', problem: 'TOO_LARGE', packages: [] }])
+
+    expect(await repo.read(image, { upstream, timeLimitMs: 50 })).toMatchObject([{ problem: 'TOO_LARGE' }])
+    expect(await readingProcesses()).toEqual([])
+
+    const stopping = new AbortController()
+    const stopped = repo.read(image, { upstream }, stopping.signal)
+    await started()
+    stopping.abort(new Error('stopped'))
+    await expect(stopped).rejects.toThrow('stopped')
+    expect(await readingProcesses()).toEqual([])
+  })
+})
