@@ -191,7 +191,9 @@ describe('contents', () => {
   })
 
   describe('that are known', () => {
-    const knownAt = (source: ImageContents['source'], sourceDigest: string): Partial<ReadingOptions> => ({ known: () => ({ source, sourceDigest }) })
+    const knownAt = (source: ImageContents['source'], sourceDigest: string): Partial<ReadingOptions> => ({
+      known: () => Promise.resolve({ source, sourceDigest }),
+    })
 
     test('are not read again', async () => {
       const repo = new TestRepo(host)
