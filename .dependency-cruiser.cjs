@@ -12,6 +12,7 @@ const order = [
   ['transport'],
   ['iam', 'registry', 'events', 'audit', 'catalogue', 'contents'],
   ['domains'],
+  ['v1'],
   ['kubernetes'],
   ['config'],
   ['server'],

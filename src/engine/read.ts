@@ -186,7 +186,7 @@ function resourceRow(kind: AnyKind): ResourceRow {
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   let needed: CapabilitySet | undefined
-  return async (services, context, input) => {
+  const handler: Handler = async (services, context, input) => {
     const seen = (needed ??= setOf(context.method.capabilities))
     const request = input as ListRequest
     const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
@@ -219,9 +219,14 @@ export function listHandler(kind: AnyKind): Handler {
       const next = records.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : ''
       return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
-    const answered = await listShown(kind, services, { query, answer })
-    return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
+    const { nextPageToken, ...answered } = await listShown(kind, services, { query, answer })
+    const next = async (): Promise<HandlerAnswer> => {
+      await context.reauthenticate()
+      return handler(services, context, { ...request, pageToken: nextPageToken, skip: 0 } as Message)
+    }
+    return { ...answered, ...(nextPageToken === '' ? {} : { next }), ...(restarted ? { pageTokenRestarted: true } : {}) }
   }
+  return handler
 }
 
 /** A list's query in the current snapshot, and the function that builds the answer from a page. */
@@ -262,7 +267,9 @@ export function nextToken(services: Services, place: { order: Order; record: Sor
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
 
-type RecordListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
+interface RecordListAnswer extends Required<Pick<HandlerAnswer, 'message' | 'page'>> {
+  readonly nextPageToken: string
+}
 
 function envelope(
   services: Services,
@@ -279,7 +286,7 @@ function envelope(
   fields.nextPageToken = result.next
   fields.totalCount = BigInt(result.total)
   fields.skipped = result.skip
-  return { message, page: { field: plural, items } }
+  return { message, page: { field: plural, items }, nextPageToken: result.next }
 }
 
 /** Returns the answer that contains a single record. */

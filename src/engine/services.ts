@@ -231,6 +231,8 @@ export interface HandlerAnswer {
   readonly shown?: Shown
   /** The rendered records with their cached encodings, if the answer is a list. */
   readonly page?: ShownPage
+  /** Reads the next page of a list, with the caller's rights at that time. Undefined on the last page. */
+  readonly next?: () => Promise<Pick<HandlerAnswer, 'page' | 'next'>>
   /**
    * Set if the method is streaming. Each message is made when the one before was sent. The stream ends only with an error. It frees its resources when it is
    * closed or the call's signal aborts.

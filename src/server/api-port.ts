@@ -16,6 +16,7 @@ import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
 import { createAdmission, createPipeline } from '../transport/pipeline.ts'
+import { withVersion1 } from '../v1/index.ts'
 import { RateLimiter, addressKey } from '../transport/rate-limit.ts'
 import type { WebRequest } from '../transport/web/web-request.ts'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
@@ -86,7 +87,7 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
   const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
   const pipeline = { services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog }
-  const dispatch = createPipeline(pipeline)
+  const dispatch = withVersion1(createPipeline(pipeline))
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config

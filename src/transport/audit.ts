@@ -23,7 +23,7 @@ export function audit(trail: AuditTrail, entry: AuditEntry): void {
   const { call, caller, outcome, subject, code, reason } = entry
   trail.record({
     outcome,
-    method: methodName(call.method),
+    method: methodName(call.calledAs ?? call.method),
     capability: call.method.capabilities.join(',') || undefined,
     kind: call.method.kind,
     requestId: call.headers.requestId,

@@ -21,6 +21,8 @@ export interface DecodedCall {
 /** A call as a transport passes it to the pipeline. REST and gRPC create the same call from the same request. */
 export interface Call {
   readonly method: MethodRow
+  /** The method of version 1 that the client called, if `method` is the one of version 2 that answers it. */
+  readonly calledAs?: MethodRow
   readonly transport: 'http' | 'grpc'
   readonly headers: CallHeaders
   readonly validateOnly: boolean
@@ -43,6 +45,10 @@ export interface Answer {
   readonly shown?: Shown
   /** The rendered records with their cached encodings, if the answer is a list. */
   readonly page?: ShownPage
+  /** Reads the next page of a list; undefined on the last page. */
+  readonly next?: () => Promise<Pick<Answer, 'page' | 'next'>>
+  /** The pages of a list without pages, after `page`. Over REST they are sent one by one. */
+  readonly more?: AsyncIterable<ShownPage>
   /** The messages of a streaming method, which replace the message. */
   readonly stream?: AsyncIterable<StreamedMessage>
   /** Over REST, replaces the message: only the items of a list field, with a content type of their own. */

@@ -173,9 +173,12 @@ function upperCamelCase(snake: string): string {
   return camel.charAt(0).toUpperCase() + camel.slice(1)
 }
 
-/** Returns the standard verb of a method that has the standard name for its kind, such as `GetGroup`; `custom` for all others. */
+/**
+ * Returns the standard verb of a method that has the standard name for its kind, such as `GetGroup`; `custom` for all others. Methods of version 1 are
+ * custom, because they call those of version 2.
+ */
 function verbOf(method: DescMethod, row: ResourceRow | undefined): MethodVerb {
-  if (row === undefined) return 'custom'
+  if (row === undefined || method.parent.file.proto.package.endsWith('.v1')) return 'custom'
   const standard: Readonly<Record<string, MethodVerb>> = {
     [`Get${row.kind}`]: 'get',
     [`List${upperCamelCase(row.plural)}`]: 'list',

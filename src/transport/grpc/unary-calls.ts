@@ -5,6 +5,7 @@ import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError, type Code } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
+import type { ShownPage } from '../../engine/services.ts'
 import { sendStream } from '../answer-stream.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { callName, type Answer, type Dispatch } from '../call.ts'
@@ -100,6 +101,30 @@ export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
   // The order of fields in the bytes does not matter.
   writer.raw(toBinary(desc, { ...message, [page.field.localName]: [] }))
   return bufferOf(writer.finish())
+}
+
+/** Maximum size of the pages of a list in one message, in bytes. It leaves room for the rest of the message. */
+const maxListBytes = 100 * 1024 * 1024 - 1024
+
+/** Returns the answer with all pages in one. Throws code 9 `LIST_TOO_LARGE` if they have more than `maxBytes`, before it encodes the rest. */
+export async function gathered(answer: Answer, maxBytes = maxListBytes): Promise<Answer> {
+  const { page, more } = answer
+  const item = page?.field.message
+  if (page === undefined || more === undefined || item === undefined) return answer
+  const { field } = page
+  const joined: Uint8Array[] = []
+  let size = 0
+  const take = ({ items }: ShownPage): void => {
+    const writer = new BinaryWriter()
+    for (const one of items) writer.tag(field.number, WireType.LengthDelimited).bytes((one.binary ??= toBinary(item, one.message)))
+    const bytes = writer.finish()
+    size += bytes.length
+    if (size > maxBytes) throw new DomainError(9, 'the list is too large for one message: filter it, or use REST or version 2', { reason: 'LIST_TOO_LARGE' })
+    joined.push(bytes)
+  }
+  take(page)
+  for await (const next of more) take(next)
+  return { message: answer.message, page: { field, items: [], joined } }
 }
 
 function bufferOf(bytes: Uint8Array): Buffer {
@@ -205,7 +230,7 @@ class UnaryCall extends AnsweredCall {
     let done = metrics?.start(method, 'grpc')
     const dispatched = async (): Promise<Answer> => {
       const result = await dispatch(call)
-      if (result.stream === undefined) return result
+      if (result.stream === undefined) return gathered(result)
       // Stop measuring the call when its answer begins, because the length of a stream says nothing about the server.
       done?.(0)
       done = undefined

@@ -1,12 +1,13 @@
 import type { DescMessage } from '@bufbuild/protobuf'
 import type { Log } from '../../base/log.ts'
+import type { ShownPage } from '../../engine/services.ts'
 import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import { callName, type Answer, type Call, type DecodedCall, type Dispatch } from '../call.ts'
 import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { acceptsEventStream, sendEventStream } from './event-stream.ts'
-import { headerText, jsonType, send, type HttpAnswer, type HttpContext } from './http-context.ts'
+import { headerText, jsonType, send, sendPieces, type HttpAnswer, type HttpContext } from './http-context.ts'
 import type { HttpRoute, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
@@ -26,18 +27,37 @@ function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson
   }
 }
 
-function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
+/** Returns where the items of an empty list begin in the text of a message. */
+function startOf({ field }: Pick<ShownPage, 'field'>, frame: string): number {
   const opening = `${JSON.stringify(field.jsonName)}:[`
   // The text of the list's key occurs nowhere else, because quotes in values are escaped.
-  const start = frame.indexOf(`${opening}]`) + opening.length
-  if (joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...joined, Buffer.from(frame.slice(start))]
-  let text = frame.slice(0, start)
+  return frame.indexOf(`${opening}]`) + opening.length
+}
+
+function itemsText({ items }: ShownPage, encodeItem: JsonEncoder): string {
+  let text = ''
   let separator = ''
   for (const item of items) {
     text += separator + (item.json ??= encodeItem(item.message))
     separator = ','
   }
-  return text + frame.slice(start)
+  return text
+}
+
+function pageText(page: ShownPage, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
+  const start = startOf(page, frame)
+  if (page.joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...page.joined, Buffer.from(frame.slice(start))]
+  return frame.slice(0, start) + itemsText(page, encodeItem) + frame.slice(start)
+}
+
+/** Yields the JSON text of a list page by page. No page is empty. */
+async function* listPieces({ message, page, more }: Answer, desc: DescMessage, encoders: JsonEncoders): AsyncGenerator<Uint8Array, undefined> {
+  if (page?.field.message === undefined || more === undefined) throw new TypeError(`${desc.typeName} has no pages`)
+  const frame = encoders(desc)({ ...message, [page.field.localName]: [] })
+  const [start, encodeItem] = [startOf(page, frame), encoders(page.field.message)]
+  yield Buffer.from(frame.slice(0, start) + itemsText(page, encodeItem))
+  for await (const next of more) if (next.items.length > 0) yield Buffer.from(`,${itemsText(next, encodeItem)}`)
+  yield Buffer.from(frame.slice(start))
 }
 
 /** The dependencies and options of method routes. */
@@ -83,6 +103,10 @@ function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
     state.method = name
     state.done = options.metrics?.start(name, 'http')
     const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
+    if (answer.more !== undefined) {
+      await sendPieces(context, { headers: jsonType, pieces: listPieces(answer, method.row.output, options.encoders) })
+      return
+    }
     if (answer.stream === undefined) {
       send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
       return

@@ -14,6 +14,8 @@ export interface ScopedRow {
   readonly confers?: 'there' | 'at the root'
   /** Callers other than operators are refused, even with the needed capabilities. */
   readonly operators?: true
+  /** Succeeds where a record is missing or hidden, and changes nothing. */
+  readonly forgives?: true
   /** A record that is not a root is code 3 where the request would otherwise succeed. */
   readonly onlyRoots?: true
 }
@@ -41,6 +43,10 @@ function ofOperators(what: ScopedRow): ScopedRow {
   return { ...what, operators: true, onlyRoots: true }
 }
 
+function forgiving(what: ScopedRow): ScopedRow {
+  return { ...what, forgives: true }
+}
+
 const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const sink = 'https://hooks.example.com/taproot'
@@ -62,6 +68,10 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'GroupsService/SetGroupLimits': ofOperators(row('groups.update', 'place', (uid) => ({ uid, resourceLimits: { clusters: 1 } }))),
   'GroupsService/SuspendGroup': ofOperators(row('groups.update', 'place')),
   'GroupsService/ResumeGroup': ofOperators(row('groups.update', 'place')),
+
+  'Groups/Create': row('groups.create', 'place', below('group', { name: 'made by the matrix' })),
+  'Groups/Update': row('groups.update', 'place', (id) => ({ id, name: 'replaced by the matrix' })),
+  'Groups/Delete': forgiving(row('groups.delete', 'group', (id) => ({ id }))),
 
   'IdentitiesService/GetIdentity': row('identity.list', 'identity'),
   'IdentitiesService/CreateIdentity': row('identity.create', 'place', below('identity', { name: 'made', claimMatch })),
@@ -189,6 +199,7 @@ export interface ListRow {
 /** The capabilities of each list (docs/spec/conventions.md#method-scopes). */
 export const listMethods: Readonly<Record<string, ListRow>> = {
   'GroupsService/ListGroups': { needs: 'groups.list', of: 'group', plural: 'groups' },
+  'Groups/List': { needs: 'groups.list', of: 'group', plural: 'items' },
   'IdentitiesService/ListIdentities': { needs: 'identity.list', of: 'identity', plural: 'identities' },
   'RolesService/ListRoles': { needs: 'roles.list', of: 'role', plural: 'roles' },
   'RoleBindingsService/ListRoleBindings': { needs: 'role_bindings.list', of: 'binding', plural: 'roleBindings' },

@@ -295,6 +295,8 @@ export const noReferences: readonly string[] = [
   ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
+  // A create ignores the id of its resource.
+  'iam.v1.Group.id',
   // A catalogue is in no group.
   'catalogue.v2.UseCatalogueRequest.digest',
   // The name of a group at a foreign provider, an address, a random id.

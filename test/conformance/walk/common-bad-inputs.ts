@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { long, longUid } from './bad-fields.ts'
-import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
+import { camelCase, effectOf, isForgiving, isMapped, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
 
 /** Returns a message of little more than `length` bytes whose only field is unknown to every type: field 2000, a text. */
 function hugeMessage(length: number): Uint8Array {
@@ -103,7 +103,7 @@ const placedLists: readonly BadInput[] = [
 
 /** Returns whether a path without the uid matches another method or none. The uid is part of a resource or of a deletion, or the path continues after it. */
 function isRouted(method: MethodRow, place: readonly string[]): boolean {
-  return method.verb === 'delete' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
+  return effectOf(method) === 'delete' || method.http[0]?.verb === 'PUT' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
 }
 
 /** Bad inputs of a method whose request names one resource by its uid. */
@@ -115,13 +115,15 @@ function places(method: MethodRow): BadInput[] {
     (uid: string) =>
     (valid: JsonObject): JsonObject =>
       movedTo(method, valid, uid)
-  const malformed: BadInput[] = [
-    { what: `a ${field} that is no uid`, request: at('not-a-uid'), code: 5 },
-    { what: `a ${field} in capitals`, request: (valid) => movedTo(method, valid, placeIn(method, valid).toUpperCase().replace(/^\d/, 'A')), code: 5 },
-    { what: `a ${field} with an empty segment`, request: at(`${'a'.repeat(40)}//${'b'.repeat(16)}`), code: 5 },
-    // The maximum length of a parent that may be a name differs.
-    ...(method.scope === 'unscoped' && method.verb === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
-  ]
+  const malformed: BadInput[] = isForgiving(method)
+    ? []
+    : [
+        { what: `a ${field} that is no uid`, request: at('not-a-uid'), code: 5 },
+        { what: `a ${field} in capitals`, request: (valid) => movedTo(method, valid, placeIn(method, valid).toUpperCase().replace(/^\d/, 'A')), code: 5 },
+        { what: `a ${field} with an empty segment`, request: at(`${'a'.repeat(40)}//${'b'.repeat(16)}`), code: 5 },
+        // The maximum length of a parent that may be a name differs.
+        ...(method.scope === 'unscoped' && effectOf(method) === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
+      ]
   // Over REST a GET without uid is the list, and CreateGroup without a parent creates an organisation.
   if (method.scope !== 'scoped' || method.verb === 'get') return malformed
   const breaks = place.length === 1 ? [`${field}:required`] : [`${place[0] ?? ''}:required`]
@@ -158,7 +160,7 @@ function updates(method: MethodRow): BadInput[] {
   ]
 }
 
-const deletes: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }]
+const staleEtags: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }]
 
 /** Returns all bad inputs of a method: those of its row and those that follow from its form. */
 export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInput[] {
@@ -172,7 +174,7 @@ export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInp
     ...(['list', 'custom'].includes(method.verb) && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
     ...places(method),
     ...(method.verb === 'update' ? updates(method) : []),
-    ...(method.verb === 'delete' ? deletes : []),
+    ...(method.verb === 'delete' || (isMapped(method) && ['update', 'delete'].includes(effectOf(method))) ? staleEtags : []),
     ...row.badInputs,
   ]
 }

@@ -11,7 +11,7 @@ import {
 } from '@bufbuild/protobuf/wkt'
 
 /**
- * The messages of version 1 that `auth` and the token exchange use, with the descriptors of their public clients. They are written by hand, independent of
+ * The messages of version 1, with the descriptors of their public clients. They are written by hand, independent of
  * the schema and of the generated code. `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a
  * message of this table.
  */
@@ -31,6 +31,10 @@ const messages: Readonly<Record<string, string>> = {
   ExchangeRefreshTokenRequest: '1 aud []s, 2 scope s, 3 cap []s, 4 scopes []s',
   TokenPair: '1 token RawToken, 2 refresh_token RawToken',
   Empty: '',
+  UIDPFilter: '1 ancestors_of s, 2 descendants_of s, 3 children_of s, 4 in_root b, 5 ids []s',
+  CreateGroupRequest: '1 parent s, 2 group Group',
+  ListGroupsRequest: '1 id s, 2 uidp UIDPFilter, 3 name s',
+  GroupList: '1 items []Group',
 }
 
 const scalars: Readonly<Record<string, FieldDescriptorProto_Type>> = {

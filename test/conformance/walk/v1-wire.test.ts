@@ -12,7 +12,8 @@ import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
 interface V1Method {
   readonly input: string
   readonly output: string
-  readonly rest: readonly [verb: string, path: string]
+  /** The route, and the field that is the body, `*` for the whole request. */
+  readonly rest: readonly [verb: string, path: string, body?: string]
   /** The required parts of the answer. */
   readonly answer: (world: World) => JsonObject
 }
@@ -21,8 +22,20 @@ const text: unknown = expect.stringMatching(/./)
 const time: unknown = expect.stringMatching(/Z$/)
 const rawToken = { token: text, expiry: time }
 
+const group = { id: text, name: text } as JsonObject
+const changedGroup = { ...group, description: 'changed' } as JsonObject
+
 /** Every method that clients of version 1 call, with their names and messages. */
 const table: Readonly<Record<string, V1Method>> = {
+  'Groups/Create': { input: 'CreateGroupRequest', output: 'Group', rest: ['POST', '/iam/v1/groups/{parent}', 'group'], answer: () => group },
+  'Groups/Update': { input: 'Group', output: 'Group', rest: ['PUT', '/iam/v1/groups/{id}', '*'], answer: () => changedGroup },
+  'Groups/List': {
+    input: 'ListGroupsRequest',
+    output: 'GroupList',
+    rest: ['GET', '/iam/v1/groups'],
+    answer: () => ({ items: expect.arrayContaining([]) as JsonObject[] }),
+  },
+  'Groups/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/groups/{id}'], answer: () => ({}) },
   'Auth/Validate': {
     input: 'Empty',
     output: 'WhoAmI',
@@ -46,7 +59,7 @@ const table: Readonly<Record<string, V1Method>> = {
   'Auth/Register': {
     input: 'RegisterRequest',
     output: 'Session',
-    rest: ['POST', '/auth/v1/register'],
+    rest: ['POST', '/auth/v1/register', '*'],
     answer: () => ({ identity: text }) as JsonObject,
   },
   'Auth/GetHeadlessSession': {
@@ -72,7 +85,8 @@ const table: Readonly<Record<string, V1Method>> = {
 
 /** Returns the full names by which clients call a service. Names of the API family have no version. */
 function servicesOf(name: string): string[] {
-  return name.startsWith('Auth/') ? ['taproot.auth.v1', 'chainguard.platform.auth'] : ['taproot.oidc.v1', 'chainguard.platform.oidc']
+  const domain = methods.find((method) => caseName(method) === name)?.domain ?? ''
+  return [`taproot.${domain}.v1`, `chainguard.platform.${domain}`]
 }
 
 /** Field numbers from here on are Taproot's own; clients of the API family skip them. */
@@ -111,7 +125,8 @@ describe('messages of version 1 clients', () => {
 
   async function tokenFor(name: string): Promise<string> {
     if (name === 'Auth/Validate') return (await makeMember(server, world.group, { role: 'viewer' })).token
-    return (await caseOf(name).caller?.(world)) ?? tokenWith(world, [])
+    const { caller, grants = [] } = caseOf(name)
+    return (await caller?.(world)) ?? tokenWith(world, [...(methods.find((method) => caseName(method) === name)?.capabilities ?? []), ...grants])
   }
 
   function unary(path: string, bytes: Uint8Array, token: string): Promise<Buffer> {
@@ -125,8 +140,8 @@ describe('messages of version 1 clients', () => {
     })
   }
 
-  test('messages of version 1 clients cover every method of auth and of the token exchange', () => {
-    const known = methods.filter(({ service }) => /^taproot\.(?:auth|oidc)\.v1\./.test(service)).map(caseName)
+  test('messages of version 1 clients cover every method of version 1', () => {
+    const known = methods.filter(({ service }) => service.includes('.v1.')).map(caseName)
     expect(Object.keys(table).toSorted()).toEqual(known.toSorted())
   })
 
@@ -142,16 +157,19 @@ describe('messages of version 1 clients', () => {
 
   test.each(Object.keys(table))('REST %s', async (name) => {
     const { input, output, rest, answer } = table[name] as V1Method // see above
-    const [verb, template] = rest
-    const request = toJson(v1Message(input), fromJson(v1Message(input), await caseOf(name).request(world))) as Record<string, string>
+    const [verb, template, bodyField] = rest
+    const request = toJson(v1Message(input), fromJson(v1Message(input), await caseOf(name).request(world))) as JsonObject // a message is an object
     const token = await tokenFor(name)
-    const path = template.replace('{id}', encodeURIComponent(request['id'] ?? ''))
-    const isBody = name === 'Auth/Register'
-    const query = isBody || template !== path ? '' : `?${new URLSearchParams(request)}`
+    const path = template.replace(/\{(\w+)\}/, (_, variable: string) => encodeURIComponent(String(request[variable])))
+    const isBody = bodyField !== undefined
+    const flat = Object.entries(request).flatMap(([key, value]) =>
+      typeof value === 'object' && value !== null ? Object.entries(value).map(([inner, one]) => [`${key}.${inner}`, String(one)]) : [[key, String(value)]],
+    )
+    const query = isBody || template !== path ? '' : `?${new URLSearchParams(flat)}`
     const response = await fetch(`http://127.0.0.1:${server.config.api.port}${path}${query}`, {
       method: verb,
       headers: { authorization: `Bearer ${token}`, ...(isBody ? { 'content-type': 'application/json' } : {}) },
-      ...(isBody ? { body: JSON.stringify(request) } : {}),
+      ...(isBody ? { body: JSON.stringify(bodyField === '*' ? request : request[bodyField]) } : {}),
     })
     const answered = await response.text()
     expect(response.status, answered).toBe(200)

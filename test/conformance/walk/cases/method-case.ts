@@ -1,6 +1,7 @@
 import type { DescMessage, JsonObject } from '@bufbuild/protobuf'
-import type { MethodRow } from '../../../../src/base/schema/method.ts'
+import type { MethodRow, MethodVerb } from '../../../../src/base/schema/method.ts'
 import { methods, resources } from '../../../../src/base/schema/schema.ts'
+import { mappedMethods } from '../../../../src/v1/index.ts'
 import type { Options } from '../../../support/api-clients.ts'
 import type { World } from '../world.ts'
 
@@ -93,6 +94,22 @@ export interface MethodCase {
  */
 export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' | 'external' | 'public'
 
+/** True for a method of version 1 that calls those of version 2. */
+export function isMapped(method: MethodRow): boolean {
+  return mappedMethods.has(method)
+}
+
+/** Returns the effect of a method. The schema has none for methods of version 1. */
+export function effectOf(method: MethodRow): MethodVerb {
+  const effects: Readonly<Record<string, MethodVerb>> = { List: 'list', Create: 'create', Update: 'update', Delete: 'delete' }
+  return isMapped(method) ? (effects[/^[A-Z][a-z]+/.exec(method.rpc)?.[0] ?? ''] ?? 'custom') : method.verb
+}
+
+/** True for a delete that also succeeds if the caller sees no such record: that of version 1. */
+export function isForgiving(method: MethodRow): boolean {
+  return isMapped(method) && effectOf(method) === 'delete'
+}
+
 /** Returns the access of a method, see Access. */
 export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
@@ -100,7 +117,7 @@ export function accessOf(method: MethodRow): Access {
   if (method.operators) return 'operators'
   const isShared = resources.get(method.kind ?? '')?.catalogue === true && !method.input.fields.some(({ name }) => name === 'uidp')
   if (method.scope === 'unscoped' && isShared) return 'anywhere'
-  return method.scope === 'unscoped' && method.verb === 'list' ? 'list' : 'scoped'
+  return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
 }
 
 /** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
@@ -129,6 +146,7 @@ export function fieldNameAt(desc: DescMessage, [name = '', ...rest]: readonly st
 
 /** The key of list answers that holds the resources: `roleBindings`. */
 export function pluralOf(method: MethodRow): string {
+  if (isMapped(method)) return 'items'
   const row = method.kind === undefined ? undefined : resources.get(method.kind)
   if (row === undefined) throw new Error(`${method.rpc} is about no kind`)
   return camelCase(row.plural)
@@ -137,7 +155,7 @@ export function pluralOf(method: MethodRow): string {
 /** Returns the path of the field with the place of a request, as proto names: `['group', 'uid']`, `['parent']`; undefined if there is none. */
 export function placeOf(method: MethodRow): readonly string[] | undefined {
   if (method.scopePath.length > 0) return method.scopePath
-  const names = method.verb === 'get' ? 'uid' : method.verb === 'create' ? 'parent' : undefined
+  const names = method.verb === 'get' ? 'uid' : effectOf(method) === 'create' ? 'parent' : undefined
   return names === undefined ? undefined : [names]
 }
 

@@ -1,0 +1,169 @@
+import { create, type DescMessage, type Message } from '@bufbuild/protobuf'
+import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import { DomainError } from '../base/errors.ts'
+import type { MethodRow } from '../base/schema/method.ts'
+import type { Shown, ShownPage } from '../engine/services.ts'
+import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import type { Answer, Call, Dispatch } from '../transport/call.ts'
+import type { FieldMap } from './field-map.ts'
+import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
+
+/** A method of version 1. */
+export interface MappedMethod {
+  /** The method of version 2 whose rights, limits and event it has. */
+  readonly method: MethodRow
+  /** Answers a call with calls of version 2. */
+  readonly answer: (call: Call, dispatch: Dispatch) => Promise<Answer>
+}
+
+/** Creates the function for a method of version 1 whose row it gets. */
+export type MethodMapping = (row: MethodRow) => MappedMethod
+
+type Members = Record<string, unknown>
+
+function membersOf(message: Message): Members {
+  return message // a message has a member for each field
+}
+
+/** Calls a method of version 2 with the mapped request of the outer call. Errors name fields as the client does. */
+export async function forwarded(
+  outer: { readonly call: Call; readonly dispatch: Dispatch },
+  method: MethodRow,
+  { toV2, pathInV1 }: { readonly toV2: (message: Message) => Message; readonly pathInV1: (path: string) => string },
+): Promise<Answer> {
+  const { call, dispatch } = outer
+  try {
+    return await dispatch(new InnerCall(call, method, async (arrived) => toV2((await call.decode(arrived)).message)))
+  } catch (error) {
+    throw withFieldNames(error, pathInV1)
+  }
+}
+
+/** Returns the local name of the request field that contains a resource. */
+function heldIn(input: DescMessage, resource: DescMessage): string {
+  const field = input.fields.find(({ message }) => message === resource)
+  if (field === undefined) throw new TypeError(`${input.typeName} contains no ${resource.typeName}`)
+  return field.localName
+}
+
+/** Returns the answer with one record. */
+function recordAnswer(map: FieldMap, { message, etag }: Answer): Answer {
+  return { message: map.toV1(message), ...(etag === undefined ? {} : { etag }) }
+}
+
+/** Maps a create: the parent, and the resource in a field. */
+export function creates(name: string, map: FieldMap): MethodMapping {
+  const method = methodNamed(name)
+  return ({ input }) => {
+    const held = [heldIn(input, map.v1), heldIn(method.input, map.v2)] as const
+    const parent = input.fields.find((field) => field.fieldKind === 'scalar')
+    if (parent === undefined) throw new TypeError(`${input.typeName} has no parent`)
+    const toV2 = (request: Message): Message => {
+      const members = membersOf(request)
+      const record = members[held[0]] as Message | undefined // a field with a message
+      return create(method.input, { parent: members[parent.localName], ...(record === undefined ? {} : { [held[1]]: map.toV2(record) }) })
+    }
+    const pathInV1 = (path: string): string => (path === 'parent' ? parent.name : map.pathInV1(path))
+    return { method, answer: async (call, dispatch) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1 })) }
+  }
+}
+
+/** Maps an update, which replaces the whole record. Fields in `kept` (proto names of version 1) keep their value if the request does not set them. */
+export function replaces(name: string, map: FieldMap, kept: readonly string[] = []): MethodMapping {
+  const method = methodNamed(name)
+  const held = heldIn(method.input, map.v2)
+  const keeps = new Set(kept)
+  const toV2 = (request: Message): Message =>
+    create(method.input, { [held]: map.toV2(request), updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) })
+  return () => ({ method, answer: async (call, dispatch) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1: map.pathInV1 })) })
+}
+
+/** Maps a delete. It also succeeds if the record does not exist, or if the caller may not see it. */
+export function deletes(name: string): MethodMapping {
+  const method = methodNamed(name)
+  const toV2 = (request: Message): Message => create(method.input, { uid: membersOf(request)['id'] })
+  const pathInV1 = (path: string): string => (path === 'uid' ? 'id' : path)
+  const answer: MappedMethod['answer'] = async (call, dispatch) => {
+    try {
+      return await forwarded({ call, dispatch }, method, { toV2, pathInV1 })
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 5) return { message: create(EmptySchema) }
+      throw error
+    }
+  }
+  return () => ({ method, answer })
+}
+
+/** Number of records that a list reads at once, the maximum. */
+const pageSize = 200
+
+/** Returns the filter for one record, in addition to another filter. */
+export function narrowed(uidp: UIDPFilter | undefined, id: string): UIDPFilter {
+  const ids = uidp?.ids ?? []
+  // No record has the uid `-`.
+  return { ...(uidp ?? create(UIDPFilterSchema)), ids: [ids.length === 0 || ids.includes(id) ? id : '-'] }
+}
+
+/** Returns the name in version 1 of a filter. A uid that is not valid may be the `id` or one of `uidp.ids`. */
+function filterInV1(map: FieldMap, path: string): string {
+  return path.startsWith('uidp') ? path : map.pathInV1(path)
+}
+
+/** The parts of a list that differ by kind. */
+export interface ListMapping {
+  /** Maps the filters, except `id`. */
+  readonly filters: FieldMap
+  readonly items: FieldMap
+  /** Changes the request of version 2 further. */
+  readonly also?: (request: Members, members: Members) => void
+}
+
+/** Maps a list, which returns all records that the caller may see. */
+export function lists(name: string, { filters, items, also }: ListMapping): MethodMapping {
+  const method = methodNamed(name)
+  const toV2 = (request: Message): Message => {
+    const found = filters.toV2(request)
+    const [members, from] = [membersOf(found), membersOf(request)]
+    members['pageSize'] = pageSize
+    // Each list of version 1 has the fields `id` and `uidp`.
+    const { id, uidp } = from as { readonly id: string; readonly uidp?: UIDPFilter }
+    if (id !== '') members['uidp'] = narrowed(uidp, id)
+    also?.(members, from)
+    return found
+  }
+  const shownIn = createShown(items)
+  return ({ output }) => {
+    const field = output.fields.find((candidate) => candidate.name === 'items')
+    if (field === undefined) throw new TypeError(`${output.typeName} has no items`)
+    const pageOf = (page: ShownPage | undefined): ShownPage => ({ field, items: (page?.items ?? []).map(shownIn) })
+    async function* following(first: Answer): AsyncGenerator<ShownPage> {
+      for (let next = first.next; next !== undefined;) {
+        const answer = await next()
+        yield pageOf(answer.page)
+        next = answer.next
+      }
+    }
+    const answer: MappedMethod['answer'] = async (call, dispatch) => {
+      const first = await forwarded({ call, dispatch }, method, { toV2, pathInV1: (path) => filterInV1(filters, path) })
+      const page = pageOf(first.page)
+      const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
+      return { message, page, ...(first.next === undefined ? {} : { more: following(first) }) }
+    }
+    return { method, answer }
+  }
+}
+
+/** Returns a function that maps rendered records, and keeps the result, with its encodings, as long as the record of version 2 is kept. */
+function createShown(map: FieldMap): (shown: Shown) => Shown {
+  const known = new WeakMap<Shown, Shown>()
+  return (shown) => {
+    let mapped = known.get(shown)
+    if (mapped === undefined) {
+      // Encoders take any message; only records of version 2 have a uid and an etag.
+      mapped = { message: map.toV1(shown.message) as Shown['message'] }
+      known.set(shown, mapped)
+    }
+    return mapped
+  }
+}

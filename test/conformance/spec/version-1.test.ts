@@ -1,0 +1,97 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { freshName, makeOrganisation } from '../../support/test-server.ts'
+import { expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
+
+specSuiteEverywhere('version 1', (spec) => {
+  const idsOf = (body: JsonObject): string[] => itemsOf(body, 'items').map(({ id }) => String(id))
+
+  // docs/spec/version-1.md#lists
+  test('a list with an id has this group or nothing, and answers alike for a missing and a hidden one', async () => {
+    const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    expect(idsOf(await spec.ok('Groups/List', { id: group }, { token }))).toEqual([group])
+    const missing = await spec.call('Groups/List', { id: `${group}/${'0'.repeat(16)}` }, { token, requestId: 'v1' })
+    const hidden = await spec.call('Groups/List', { id: other.group }, { token, requestId: 'v1' })
+    expect(missing.body).toEqual({ items: [] })
+    expect(hidden.raw).toBe(missing.raw)
+    expect((await spec.call('Groups/List', { id: 'no-uid' }, { token })).body).toEqual({ items: [] })
+  })
+
+  // docs/spec/version-1.md#lists
+  test('a list has all groups, however many, each once', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const made = await Promise.all(
+      Array.from({ length: 205 }, async (_, at) => uidOf(await spec.ok('CreateGroup', { parent: group, group: { name: `team-${at}` } }, { token }))),
+    )
+    const reply = await spec.call('Groups/List', { uidp: { childrenOf: group } }, { token })
+    expect(idsOf(reply.body).toSorted()).toEqual(made.toSorted())
+    expect(Object.keys(reply.body)).toEqual(['items'])
+  })
+
+  // docs/spec/version-1.md#updates
+  test('an update replaces the group, but neither its limits, nor what only operators set', async () => {
+    const operator = await spec.server.operatorToken()
+    const name = `${freshName('corp')}.example`
+    const group = { name, description: 'before', verified: true, kind: 'ORG_KIND_CUSTOMER' }
+    const made = await spec.ok('Groups/Create', { group }, { token: operator })
+    const id = String(made['id'])
+    expect(made).toMatchObject({ ...group, id, status: 'ORG_STATUS_READY' })
+    await spec.ok('SetGroupLimits', { uid: id, resourceLimits: { groups: 7 } }, { token: operator })
+    const replaced = await spec.ok('Groups/Update', { id, name, resourceLimits: {} }, { token: operator })
+    expect(replaced).toEqual({ ...made, description: '', resourceLimits: { groups: 7 } })
+    expect(itemsOf(await spec.ok('Groups/List', { id }, { token: operator }), 'items')).toEqual([replaced])
+    expect(await spec.ok('GetGroup', { uid: id }, { token: operator })).toMatchObject({
+      uid: id,
+      name,
+      description: '',
+      verified: true,
+      resourceLimits: { groups: 7 },
+    })
+  })
+
+  // docs/spec/version-1.md#deletes
+  test('a delete succeeds without a group, and removes nothing that the caller may not see', async () => {
+    const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    const id = String((await spec.ok('Groups/Create', { parent: group, group: { name: 'short' } }, { token }))['id'])
+    for (let times = 0; times < 2; times++) expect(await spec.ok('Groups/Delete', { id }, { token })).toEqual({})
+    expect(await spec.ok('Groups/Delete', { id: other.group }, { token })).toEqual({})
+    await spec.ok('GetGroup', { uid: other.group }, { token: other.token })
+    await spec.ok('Groups/Create', { parent: group, group: { name: 'stays' } }, { token })
+    expectFailure(await spec.call('Groups/Delete', { id: group }, { token }), { code: 9, reason: 'FAILED_PRECONDITION' })
+  })
+
+  // docs/spec/version-1.md#errors
+  test('errors name the fields of version 1', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const bad = await spec.call('Groups/Create', { parent: group, group: { name: 'BAD', description: 'x'.repeat(513) } }, { token })
+    expectFailure(bad, { code: 3, fields: ['name', 'description'] })
+    const update = await spec.call('Groups/Update', { id: `${group}/${'0'.repeat(16)}`, name: 'no' }, { token })
+    expectFailure(update, { code: 5 })
+  })
+
+  // docs/spec/conventions.md#retries
+  test('a create with an idempotency key happens once', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const request = { parent: group, group: { name: 'once' } }
+    const options = { token, idempotencyKey: freshName('key') }
+    expect(await spec.ok('Groups/Create', request, options)).toEqual(await spec.ok('Groups/Create', request, options))
+  })
+
+  spec.only('rest', () => {
+    // docs/spec/version-1.md#paths
+    test('unknown parameters and keys are ignored, and answers have no deprecation headers', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const base = `http://127.0.0.1:${spec.server.config.api.port}/iam/v1/groups`
+      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+      const made = await fetch(`${base}/${encodeURIComponent(group)}?colour=red`, {
+        method: 'POST',
+        headers,
+        body: '{"name":"lenient","colour":"red","resource_limits":{}}',
+      })
+      expect(made.status).toBe(200)
+      expect([...made.headers.keys()].filter((name) => /deprecat|sunset/i.test(name))).toEqual([])
+      const found = await fetch(`${base}?uidp.children_of=${group}&uidp.ids=&name=lenient`, { headers })
+      expect(await found.json()).toMatchObject({ items: [{ name: 'lenient', description: '', verified: false }] })
+    })
+  })
+})

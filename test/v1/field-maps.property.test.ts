@@ -1,0 +1,40 @@
+import { equals, type Message } from '@bufbuild/protobuf'
+import { reflect } from '@bufbuild/protobuf/reflect'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { FieldMap } from '../../src/v1/field-map.ts'
+import * as maps from '../../src/v1/kinds.ts'
+import { randomMessage } from '../transport/harness/random-message.ts'
+
+const tables = Object.entries(maps).filter((entry): entry is [string, FieldMap] => 'pathInV1' in entry[1])
+
+/** Returns the message without the fields that a map says it loses. */
+function kept({ v1, computed }: FieldMap, message: Message): Message {
+  const reflected = reflect(v1, structuredClone(message))
+  for (const field of v1.fields) if (computed.includes(field.name)) reflected.clear(field)
+  return reflected.message
+}
+
+describe('maps between the versions', () => {
+  test.each(tables)('%s: a message of version 1 is the same after the way to version 2 and back', (_, map) => {
+    fc.assert(
+      fc.property(randomMessage(map.v1), (message) => {
+        expect(equals(map.v1, kept(map, map.toV1(map.toV2(message))), kept(map, message))).toBe(true)
+      }),
+    )
+  })
+
+  test.each(tables)('%s: no field of version 1 has a row without effect', (_, map) => {
+    const changed = new Set<string>()
+    for (const message of fc.sample(randomMessage(map.v1), 200)) {
+      const there = reflect(map.v2, map.toV2(message))
+      for (const field of map.v2.fields) if (there.isSet(field)) changed.add(map.pathInV1(field.name))
+    }
+    expect([...changed].toSorted()).toEqual(
+      map.v1.fields
+        .map(({ name }) => name)
+        .filter((name) => !map.computed.includes(name))
+        .toSorted(),
+    )
+  })
+})
