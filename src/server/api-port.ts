@@ -87,7 +87,7 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
   const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
   const pipeline = { services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog }
-  const dispatch = withVersion1(createPipeline(pipeline))
+  const dispatch = withVersion1({ dispatch: createPipeline(pipeline), services })
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config

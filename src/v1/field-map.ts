@@ -12,8 +12,12 @@ export interface FieldConverter {
  * - the proto name of a field with the same values
  * - `to` and `by`: a proto name, and the converter of its values, or of each item in a list
  * - `read`: the field is only in answers, and is computed from the record of version 2
+ * - `to` and `read`: requests set the field that `to` names, and answers compute it
  */
-export type FieldRow = string | { readonly to: string; readonly by: FieldConverter } | { readonly read: (record: Message) => unknown }
+export type FieldRow = string | { readonly to: string; readonly by: FieldConverter } | { readonly to?: string; readonly read: (record: Message) => unknown }
+
+/** A field that only the code of a method maps, or that no answer has. */
+export const unmapped: FieldRow = { read: () => undefined }
 
 /** The rows of a message by the proto name of each field of version 1. */
 export type FieldRows = Readonly<Record<string, FieldRow>>
@@ -24,6 +28,8 @@ export interface FieldMap extends FieldConverter {
   readonly v2: DescMessage
   /** Fields of version 1 (proto names) that are only in answers. */
   readonly computed: readonly string[]
+  /** The maps of fields with messages, by the proto name in version 1. */
+  readonly nested: ReadonlyMap<string, FieldMap>
   toV1(message: Message): Message
   toV2(message: Message): Message
   /** Returns the path of version 1 for a path of version 2, both in proto names: `static_keys.issuer` -> `static.issuer`. */
@@ -110,15 +116,18 @@ export function defineMap(v1: DescMessage, v2: DescMessage, rows: FieldRows): Fi
   for (const [name, row] of Object.entries(rows)) {
     const field = accessorOf(v1, name)
     if (typeof row === 'string') compiled.push({ v1: field, v2: accessorOf(v2, row), by: undefined })
-    else if ('read' in row) computed.push({ field, read: row.read })
-    else compiled.push({ v1: field, v2: accessorOf(v2, row.to), by: row.by })
+    else if ('read' in row) {
+      computed.push({ field, read: row.read })
+      if (row.to !== undefined) compiled.push({ v1: field, v2: accessorOf(v2, row.to), by: undefined })
+    } else compiled.push({ v1: field, v2: accessorOf(v2, row.to), by: row.by })
   }
   const [toOld, toV2] = [copier(compiled, v1, 'v2'), copier(compiled, v2, 'v1')]
   const writable = compiled.filter(({ v2: { desc } }) => !fieldAccess(desc).outputOnly && desc.name !== 'uid')
   return {
     v1,
     v2,
-    computed: computed.map(({ field }) => field.desc.name),
+    computed: computed.map(({ field }) => field.desc.name).filter((name) => compiled.every((row) => row.v1.desc.name !== name)),
+    nested: new Map(compiled.flatMap(({ v1: { desc }, by }) => (isFieldMap(by) ? [[desc.name, by] as const] : []))),
     toV2: (message) => toV2(message),
     toV1(message) {
       const copy = toOld(message)

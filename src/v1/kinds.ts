@@ -1,9 +1,36 @@
+import { capabilityByEnumNumber, capabilityByName } from '../base/capability.ts'
+import { DomainError } from '../base/errors.ts'
 import { GroupSchema as GroupV1, ListGroupsRequestSchema as ListGroupsV1 } from '../gen/taproot/iam/v1/groups_pb.ts'
+import {
+  Identity_AWSIdentitySchema as AwsV1,
+  Identity_ClaimMatchSchema as ClaimMatchV1,
+  Identity_StaticKeysSchema as StaticKeysV1,
+  IdentitySchema as IdentityV1,
+  ListIdentitiesRequestSchema as ListIdentitiesV1,
+} from '../gen/taproot/iam/v1/identities_pb.ts'
+import {
+  BindingSchema as BindingV1,
+  ListRoleBindingsRequestSchema as ListRoleBindingsV1,
+  RoleBindingSchema as RoleBindingV1,
+} from '../gen/taproot/iam/v1/role_bindings_pb.ts'
+import { ListRolesRequestSchema as ListRolesV1, RoleSchema as RoleV1 } from '../gen/taproot/iam/v1/roles_pb.ts'
 import { GroupSchema, ListGroupsRequestSchema } from '../gen/taproot/iam/v2/groups_pb.ts'
-import { defineMap, type FieldRow } from './field-map.ts'
-
-/** A filter that the list maps itself. */
-const elsewhere: FieldRow = { read: () => undefined }
+import {
+  Identity_AWSIdentitySchema,
+  Identity_ClaimMatchSchema,
+  Identity_StaticKeysSchema,
+  IdentitySchema,
+  ListIdentitiesRequestSchema,
+} from '../gen/taproot/iam/v2/identities_pb.ts'
+import {
+  ListRoleBindingsRequestSchema,
+  RoleBindingGroupSchema,
+  RoleBindingRoleSchema,
+  RoleBindingSchema,
+  type RoleBinding,
+} from '../gen/taproot/iam/v2/role_bindings_pb.ts'
+import { ListRolesRequestSchema, RoleSchema } from '../gen/taproot/iam/v2/roles_pb.ts'
+import { defineMap, unmapped, type FieldConverter, type FieldRow } from './field-map.ts'
 
 /** A group. */
 export const groupMap = defineMap(GroupV1, GroupSchema, {
@@ -17,4 +44,111 @@ export const groupMap = defineMap(GroupV1, GroupSchema, {
 })
 
 /** The filters of a list of groups. */
-export const groupFilters = defineMap(ListGroupsV1, ListGroupsRequestSchema, { id: elsewhere, uidp: 'uidp', name: 'name' })
+export const groupFilters = defineMap(ListGroupsV1, ListGroupsRequestSchema, { id: unmapped, uidp: 'uidp', name: 'name' })
+
+const claimMatch = defineMap(ClaimMatchV1, Identity_ClaimMatchSchema, {
+  issuer: 'issuer',
+  issuer_pattern: 'issuer_pattern',
+  subject: 'subject',
+  subject_pattern: 'subject_pattern',
+  audience: 'audience',
+  audience_pattern: 'audience_pattern',
+  claims: 'claims',
+  claim_patterns: 'claim_patterns',
+})
+
+const staticKeys = defineMap(StaticKeysV1, Identity_StaticKeysSchema, {
+  issuer: 'issuer',
+  subject: 'subject',
+  issuer_keys: 'issuer_keys',
+  expiration: 'expiration_time',
+  audiences: 'audiences',
+})
+
+const awsIdentity = defineMap(AwsV1, Identity_AWSIdentitySchema, {
+  aws_account: 'aws_account',
+  arn: 'arn',
+  arn_pattern: 'arn_pattern',
+  user_id: 'user_id',
+  user_id_pattern: 'user_id_pattern',
+})
+
+/** An identity. */
+export const identityMap = defineMap(IdentityV1, IdentitySchema, {
+  id: 'uid',
+  name: 'name',
+  description: 'description',
+  created_at: 'create_time',
+  updated_at: 'update_time',
+  last_seen: 'last_seen_time',
+  claim_match: { to: 'claim_match', by: claimMatch },
+  static: { to: 'static_keys', by: staticKeys },
+  service_principal: 'service_principal',
+  aws_identity: { to: 'aws_identity', by: awsIdentity },
+})
+
+/** The filters of a list of identities. */
+export const identityFilters = defineMap(ListIdentitiesV1, ListIdentitiesRequestSchema, { id: unmapped, uidp: 'uidp' })
+
+/** Converts names of capabilities, such as `groups.list`, to numbers. */
+const capabilityNames: FieldConverter = {
+  toV1: (number) => capabilityByEnumNumber(Number(number))?.name ?? String(number),
+  toV2(name) {
+    const found = capabilityByName(String(name))
+    if (found === undefined) throw DomainError.invalid('capabilities', `unknown capability "${String(name).slice(0, 120)}"`)
+    return found.number
+  },
+}
+
+/** A role. */
+export const roleMap = defineMap(RoleV1, RoleSchema, {
+  id: 'uid',
+  name: 'name',
+  description: 'description',
+  capabilities: { to: 'capabilities', by: capabilityNames },
+})
+
+/** The filters of a list of roles. The list maps `parent` itself. */
+export const roleFilters = defineMap(ListRolesV1, ListRolesRequestSchema, { id: unmapped, name: 'name', parent: unmapped, uidp: 'uidp' })
+
+/** Returns a row that reads a field of a role binding. */
+function ofBinding(read: (binding: RoleBinding) => unknown, to?: string): FieldRow {
+  // The record of a map of role bindings is one.
+  return { read: (record) => read(record as RoleBinding), ...(to === undefined ? {} : { to }) }
+}
+
+/** A role binding by uids. */
+export const roleBindingMap = defineMap(RoleBindingV1, RoleBindingSchema, {
+  id: 'uid',
+  identity: ofBinding(({ identity, identityUid }) => identity?.uid ?? identityUid, 'identity_uid'),
+  group: ofBinding(({ group }) => group?.uid),
+  role: ofBinding(({ role, roleUid }) => role?.uid ?? roleUid, 'role_uid'),
+})
+
+const boundGroup = defineMap(GroupV1, RoleBindingGroupSchema, {
+  id: 'uid',
+  name: 'name',
+  description: 'description',
+  resource_limits: unmapped,
+  verified: unmapped,
+  kind: unmapped,
+  status: unmapped,
+})
+
+const boundRole = defineMap(RoleV1, RoleBindingRoleSchema, { id: 'uid', name: 'name', description: 'description', capabilities: unmapped })
+
+/** A role binding in a list, with what it names. */
+export const bindingMap = defineMap(BindingV1, RoleBindingSchema, {
+  id: 'uid',
+  group: { to: 'group', by: boundGroup },
+  identity: ofBinding(({ identity, identityUid }) => identity?.uid ?? identityUid, 'identity_uid'),
+  role: { to: 'role', by: boundRole },
+  email: ofBinding(({ identity }) => identity?.email),
+  claim_match_issuer: ofBinding(({ identity }) => identity?.issuer),
+  claim_match_subject: ofBinding(({ identity }) => identity?.subject),
+  created_at: 'create_time',
+  email_unverified: unmapped,
+})
+
+/** The filters of a list of role bindings. */
+export const roleBindingFilters = defineMap(ListRoleBindingsV1, ListRoleBindingsRequestSchema, { id: unmapped, uidp: 'uidp' })

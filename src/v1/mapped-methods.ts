@@ -1,20 +1,27 @@
-import { create, type DescMessage, type Message } from '@bufbuild/protobuf'
+import { clone, create, type DescMessage, type Message } from '@bufbuild/protobuf'
 import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { Shown, ShownPage } from '../engine/services.ts'
+import type { Services, Shown, ShownPage } from '../engine/services.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
 import type { FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 
+/** The dependencies of methods of version 1. */
+export interface Version1Options {
+  /** The pipeline of version 2. */
+  readonly dispatch: Dispatch
+  readonly services: Pick<Services, 'cache' | 'clock'>
+}
+
 /** A method of version 1. */
 export interface MappedMethod {
   /** The method of version 2 whose rights, limits and event it has. */
   readonly method: MethodRow
   /** Answers a call with calls of version 2. */
-  readonly answer: (call: Call, dispatch: Dispatch) => Promise<Answer>
+  readonly answer: (call: Call, options: Version1Options) => Promise<Answer>
 }
 
 /** Creates the function for a method of version 1 whose row it gets. */
@@ -30,7 +37,7 @@ function membersOf(message: Message): Members {
 export async function forwarded(
   outer: { readonly call: Call; readonly dispatch: Dispatch },
   method: MethodRow,
-  { toV2, pathInV1 }: { readonly toV2: (message: Message) => Message; readonly pathInV1: (path: string) => string },
+  { toV2, pathInV1 = (path) => path }: { readonly toV2: (message: Message) => Message; readonly pathInV1?: (path: string) => string },
 ): Promise<Answer> {
   const { call, dispatch } = outer
   try {
@@ -52,20 +59,26 @@ function recordAnswer(map: FieldMap, { message, etag }: Answer): Answer {
   return { message: map.toV1(message), ...(etag === undefined ? {} : { etag }) }
 }
 
-/** Maps a create: the parent, and the resource in a field. */
-export function creates(name: string, map: FieldMap): MethodMapping {
+/** Maps a create: the parent, and the resource in a field. `settle` completes or refuses the record of version 2. */
+export function creates(name: string, map: FieldMap, settle?: (record: Message, nowMs: number) => void): MethodMapping {
   const method = methodNamed(name)
   return ({ input }) => {
     const held = [heldIn(input, map.v1), heldIn(method.input, map.v2)] as const
     const parent = input.fields.find((field) => field.fieldKind === 'scalar')
     if (parent === undefined) throw new TypeError(`${input.typeName} has no parent`)
-    const toV2 = (request: Message): Message => {
+    const toV2 = (request: Message, nowMs: number): Message => {
       const members = membersOf(request)
-      const record = members[held[0]] as Message | undefined // a field with a message
-      return create(method.input, { parent: members[parent.localName], ...(record === undefined ? {} : { [held[1]]: map.toV2(record) }) })
+      const given = members[held[0]] as Message | undefined // a field with a message
+      const record = given === undefined ? undefined : map.toV2(given)
+      if (record !== undefined) settle?.(record, nowMs)
+      return create(method.input, { parent: members[parent.localName], ...(record === undefined ? {} : { [held[1]]: record }) })
     }
     const pathInV1 = (path: string): string => (path === 'parent' ? parent.name : map.pathInV1(path))
-    return { method, answer: async (call, dispatch) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1 })) }
+    return {
+      method,
+      answer: async (call, { dispatch, services }) =>
+        recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2: (request) => toV2(request, services.clock.now()), pathInV1 })),
+    }
   }
 }
 
@@ -76,7 +89,10 @@ export function replaces(name: string, map: FieldMap, kept: readonly string[] = 
   const keeps = new Set(kept)
   const toV2 = (request: Message): Message =>
     create(method.input, { [held]: map.toV2(request), updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) })
-  return () => ({ method, answer: async (call, dispatch) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1: map.pathInV1 })) })
+  return () => ({
+    method,
+    answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1: map.pathInV1 })),
+  })
 }
 
 /** Maps a delete. It also succeeds if the record does not exist, or if the caller may not see it. */
@@ -84,7 +100,7 @@ export function deletes(name: string): MethodMapping {
   const method = methodNamed(name)
   const toV2 = (request: Message): Message => create(method.input, { uid: membersOf(request)['id'] })
   const pathInV1 = (path: string): string => (path === 'uid' ? 'id' : path)
-  const answer: MappedMethod['answer'] = async (call, dispatch) => {
+  const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
     try {
       return await forwarded({ call, dispatch }, method, { toV2, pathInV1 })
     } catch (error) {
@@ -98,11 +114,16 @@ export function deletes(name: string): MethodMapping {
 /** Number of records that a list reads at once, the maximum. */
 const pageSize = 200
 
-/** Returns the filter for one record, in addition to another filter. */
-export function narrowed(uidp: UIDPFilter | undefined, id: string): UIDPFilter {
-  const ids = uidp?.ids ?? []
-  // No record has the uid `-`.
-  return { ...(uidp ?? create(UIDPFilterSchema)), ids: [ids.length === 0 || ids.includes(id) ? id : '-'] }
+/** Stands for no record. No uid has this form. */
+const nothing = '-'
+
+/** Returns the filter with the filters by id and parent added. Empty texts add nothing. */
+function narrowed(given: UIDPFilter | undefined, { id, parent }: { readonly id: string; readonly parent: string }): UIDPFilter | undefined {
+  if (id === '' && parent === '') return given
+  const uidp = clone(UIDPFilterSchema, given ?? create(UIDPFilterSchema))
+  if (id !== '') uidp.ids = [uidp.ids.length === 0 || uidp.ids.includes(id) ? id : nothing]
+  if (parent !== '') uidp.childrenOf = uidp.childrenOf === '' || uidp.childrenOf === parent ? parent : nothing
+  return uidp
 }
 
 /** Returns the name in version 1 of a filter. A uid that is not valid may be the `id` or one of `uidp.ids`. */
@@ -115,12 +136,12 @@ export interface ListMapping {
   /** Maps the filters, except `id`. */
   readonly filters: FieldMap
   readonly items: FieldMap
-  /** Changes the request of version 2 further. */
-  readonly also?: (request: Members, members: Members) => void
+  /** The local name of a filter by parent, which version 2 has in `uidp`. */
+  readonly parentField?: string
 }
 
 /** Maps a list, which returns all records that the caller may see. */
-export function lists(name: string, { filters, items, also }: ListMapping): MethodMapping {
+export function lists(name: string, { filters, items, parentField }: ListMapping): MethodMapping {
   const method = methodNamed(name)
   const toV2 = (request: Message): Message => {
     const found = filters.toV2(request)
@@ -128,8 +149,8 @@ export function lists(name: string, { filters, items, also }: ListMapping): Meth
     members['pageSize'] = pageSize
     // Each list of version 1 has the fields `id` and `uidp`.
     const { id, uidp } = from as { readonly id: string; readonly uidp?: UIDPFilter }
-    if (id !== '') members['uidp'] = narrowed(uidp, id)
-    also?.(members, from)
+    const parent = parentField === undefined ? '' : String(from[parentField])
+    members['uidp'] = narrowed(uidp, { id, parent })
     return found
   }
   const shownIn = createShown(items)
@@ -144,7 +165,7 @@ export function lists(name: string, { filters, items, also }: ListMapping): Meth
         next = answer.next
       }
     }
-    const answer: MappedMethod['answer'] = async (call, dispatch) => {
+    const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
       const first = await forwarded({ call, dispatch }, method, { toV2, pathInV1: (path) => filterInV1(filters, path) })
       const page = pageOf(first.page)
       const message = create(output, { [field.localName]: page.items.map((item) => item.message) })

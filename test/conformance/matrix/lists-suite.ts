@@ -68,6 +68,7 @@ function filtersBy(method: string): readonly { field: string; of: (world: Matrix
       { field: 'group', of: by('place'), request: (group) => ({ group }) },
     ]
   }
+  if (method === 'Roles/List') return [...own, { field: 'parent', of: place, request: (parent) => ({ parent }) }]
   if (method === 'TagsService/ListTags') {
     return [...own, { field: 'digest', of: (world, at) => world.things[at].digest, request: (digest) => ({ digest }) }]
   }

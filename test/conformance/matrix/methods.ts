@@ -78,6 +78,18 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'IdentitiesService/UpdateIdentity': row('identity.update', 'identity', changed('identity')),
   'IdentitiesService/DeleteIdentity': row('identity.delete', 'identity'),
 
+  'Identities/Create': row('identity.create', 'place', (parentId) => ({ parentId, identity: { name: 'made', claimMatch } })),
+  'Identities/Update': row('identity.update', 'identity', (id) => ({ id, name: 'replaced', claimMatch })),
+  'Identities/Delete': forgiving(row('identity.delete', 'identity', (id) => ({ id }))),
+
+  'Roles/Create': row('roles.create', 'place', (parentId) => ({ parentId, role: { name: 'made', capabilities: ['groups.list'] } })),
+  'Roles/Update': row('roles.update', 'role', (id) => ({ id, name: 'replaced', capabilities: ['groups.list'] })),
+  'Roles/Delete': forgiving(row('roles.delete', 'role', (id) => ({ id }))),
+
+  'RoleBindings/Create': conferring(row('role_bindings.create', 'place', below('roleBinding', { identity: person, role: grantedRole }))),
+  'RoleBindings/Update': conferring(row('role_bindings.update', 'binding', (id, { identity }) => ({ id, identity, role: grantedRole }))),
+  'RoleBindings/Delete': forgiving(row('role_bindings.delete', 'binding', (id) => ({ id }))),
+
   'RolesService/GetRole': row('roles.list', 'role'),
   'RolesService/CreateRole': row('roles.create', 'place', below('role', { name: 'made', capabilities: ['CAP_IAM_GROUPS_LIST'] })),
   'RolesService/UpdateRole': row('roles.update', 'role', changed('role')),
@@ -201,6 +213,9 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'GroupsService/ListGroups': { needs: 'groups.list', of: 'group', plural: 'groups' },
   'Groups/List': { needs: 'groups.list', of: 'group', plural: 'items' },
   'IdentitiesService/ListIdentities': { needs: 'identity.list', of: 'identity', plural: 'identities' },
+  'Identities/List': { needs: 'identity.list', of: 'identity', plural: 'items' },
+  'Roles/List': { needs: 'roles.list', of: 'role', plural: 'items' },
+  'RoleBindings/List': { needs: 'role_bindings.list', of: 'binding', plural: 'items' },
   'RolesService/ListRoles': { needs: 'roles.list', of: 'role', plural: 'roles' },
   'RoleBindingsService/ListRoleBindings': { needs: 'role_bindings.list', of: 'binding', plural: 'roleBindings' },
   'IdentityProvidersService/ListIdentityProviders': { needs: 'identity_providers.list', of: 'provider', plural: 'identityProviders' },
@@ -247,6 +262,7 @@ export interface PlainRow {
 /** Methods for every signed-in caller. Callers with another answer are in test/conformance/walk/cases/cases-groups.ts. */
 export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'docs/spec/identities.md#identity-lookup: never 404' },
+  'Identities/Lookup': { request: () => claimMatch, code: 5, because: 'docs/spec/version-1.md#identities: this person never signed in' },
   'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
   'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'docs/spec/iam.md#group-lookup' },
   'GroupsService/JoinGroup': {

@@ -72,6 +72,18 @@ export const references: readonly ReferenceRow[] = [
     ...member,
   },
   {
+    field: 'iam.v1.RoleBinding.identity',
+    method: 'RoleBindings/Create',
+    request: (identity, own) => ({ parent: own.group, roleBinding: { identity, role: grantedRole } }),
+    ...member,
+  },
+  {
+    field: 'iam.v1.RoleBinding.role',
+    method: 'RoleBindings/Update',
+    request: (role, own) => ({ id: own.binding, identity: own.identity, role }),
+    ...custom,
+  },
+  {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/UpdateRoleBinding',
     request: (identityUid, own) => ({ roleBinding: { uid: own.binding, identityUid } }),
@@ -296,7 +308,8 @@ export const noReferences: readonly string[] = [
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
   // A create ignores the id of its resource.
-  'iam.v1.Group.id',
+  ...['Group', 'Role', 'RoleBinding'].map((kind) => `iam.v1.${kind}.id`),
+  ...['iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
   // A catalogue is in no group.
   'catalogue.v2.UseCatalogueRequest.digest',
   // The name of a group at a foreign provider, an address, a random id.

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
-import { freshName, makeOrganisation } from '../../support/test-server.ts'
+import { freshName, makeMember, makeOrganisation, makePerson, roleUid } from '../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
 
 specSuiteEverywhere('version 1', (spec) => {
@@ -67,6 +67,76 @@ specSuiteEverywhere('version 1', (spec) => {
     expectFailure(bad, { code: 3, fields: ['name', 'description'] })
     const update = await spec.call('Groups/Update', { id: `${group}/${'0'.repeat(16)}`, name: 'no' }, { token })
     expectFailure(update, { code: 5 })
+  })
+
+  // docs/spec/version-1.md#identities
+  test('a lookup finds a person who signed in, and shows the record to those who may list it', async () => {
+    const { token } = await makeOrganisation(spec.server)
+    const person = { issuer: 'https://login.example', subject: freshName('person') }
+    const before = await spec.call('Identities/Lookup', person, { token })
+    expectFailure(before, { code: 5 })
+    const { uid } = await makePerson(spec.server, person)
+    const seen = await spec.ok('Identities/Lookup', person, { token })
+    expect(seen).toMatchObject({ id: uid, name: '', claimMatch: person })
+    expect(seen['createdAt']).toBeUndefined()
+    const all = await spec.ok('Identities/Lookup', person, { token: await spec.server.operatorToken() })
+    expect(all).toMatchObject({ id: uid, createdAt: expect.stringMatching(/Z$/) as unknown })
+    expect(await spec.ok('LookupIdentity', person, { token })).toEqual({ uid })
+  })
+
+  // docs/spec/version-1.md#identities
+  test('an update of an identity replaces its relationship, and keeps what only version 2 has', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const claimMatch = { issuer: 'https://issuer.example', subject: 'one', claims: { a: 'b' } }
+    const uid = uidOf(
+      await spec.ok('CreateIdentity', { parent: group, identity: { name: 'builder', company: 'ACME', description: 'x', claimMatch } }, { token }),
+    )
+    const awsIdentity = { awsAccount: '123456789012', arn: 'arn:aws:sts::123456789012:assumed-role/x/y', userId: 'AROA:y' }
+    const replaced = await spec.ok('Identities/Update', { id: uid, name: 'builder', awsIdentity }, { token })
+    expect(replaced).toMatchObject({ id: uid, description: '', awsIdentity })
+    expect(replaced['claimMatch']).toBeUndefined()
+    expect(await spec.ok('GetIdentity', { uid }, { token })).toMatchObject({ company: 'ACME', description: '', awsIdentity })
+  })
+
+  // docs/spec/version-1.md#identities
+  test('static keys of a create live 30 days if nothing else is said', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const jwk = {
+      kty: 'EC',
+      crv: 'P-256',
+      x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU',
+      y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0',
+      kid: 'one',
+      alg: 'ES256',
+    }
+    const keys = { issuer: 'https://issuer.example', subject: 'one', issuerKeys: JSON.stringify({ keys: [jwk] }) }
+    const made = await spec.ok('Identities/Create', { parentId: group, identity: { name: 'static', static: keys } }, { token })
+    const { expiration } = made['static'] as JsonObject // a message
+    const lifeDays = (Date.parse(String(expiration)) - Date.parse(String(made['createdAt']))) / (24 * 3600 * 1000)
+    expect(lifeDays).toBeCloseTo(30, 3)
+  })
+
+  // docs/spec/version-1.md#roles
+  test('roles have names of capabilities, and a parent filters them', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const role = await spec.ok('Roles/Create', { parentId: group, role: { name: freshName('role'), capabilities: ['groups.list', 'repo.list'] } }, { token })
+    expect(await spec.ok('GetRole', { uid: String(role['id']) }, { token })).toMatchObject({ capabilities: ['CAP_IAM_GROUPS_LIST', 'CAP_REPO_LIST'] })
+    expect(idsOf(await spec.ok('Roles/List', { parent: group }, { token }))).toEqual([role['id']])
+    const builtIn = itemsOf(await spec.ok('Roles/List', { parent: '/', name: 'viewer' }, { token }), 'items')
+    expect(builtIn).toMatchObject([{ id: roleUid('viewer'), name: 'viewer', capabilities: expect.arrayContaining(['groups.list']) as unknown }])
+    expect(idsOf(await spec.ok('Roles/List', { parent: group, uidp: { childrenOf: '/' } }, { token }))).toEqual([])
+  })
+
+  // docs/spec/version-1.md#roles
+  test('role bindings are uids in the answer of a create, and have what they name in a list', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const { uid: identity } = await makeMember(spec.server, group)
+    const made = await spec.ok('RoleBindings/Create', { parent: group, roleBinding: { identity, role: roleUid('viewer'), group: 'ignored' } }, { token })
+    const id = String(made['id'])
+    expect(made).toEqual({ id, identity, group, role: roleUid('viewer') })
+    const [listed] = itemsOf(await spec.ok('RoleBindings/List', { id }, { token }), 'items')
+    expect(listed).toMatchObject({ id, identity, group: { id: group }, role: { id: roleUid('viewer'), name: 'viewer', capabilities: [] }, emailUnverified: '' })
+    expect(await spec.ok('RoleBindings/Update', { id, identity, role: roleUid('editor') }, { token })).toEqual({ ...made, role: roleUid('editor') })
   })
 
   // docs/spec/conventions.md#retries

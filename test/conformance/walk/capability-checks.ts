@@ -110,7 +110,8 @@ async function expectNothing(subject: Subject, token: string): Promise<void> {
   const { world, row } = subject
   const { filters } = await fill(subject)
   const valid = await row.request(world)
-  const known = listed(subject, await call(subject, valid, { token: world.token }))
+  // A query has room for 200 uids, and lists of version 1 have more.
+  const known = listed(subject, await call(subject, valid, { token: world.token })).slice(-200)
   const [some = ''] = known
   const places: JsonObject[] = [{ childrenOf: world.group }, { descendantsOf: world.subgroup }, { ids: known }, { ancestorsOf: `${some}/${'0'.repeat(16)}` }]
   for (const request of [valid, ...places.map((uidp) => ({ uidp })), ...filters(world)]) {

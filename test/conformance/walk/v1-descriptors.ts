@@ -11,12 +11,13 @@ import {
 } from '@bufbuild/protobuf/wkt'
 
 /**
- * The messages of version 1, with the descriptors of their public clients. They are written by hand, independent of
- * the schema and of the generated code. `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a
- * message of this table.
+ * The messages of version 1, with the descriptors of their public clients. They are written by hand, independent of the schema and of the generated code.
+ * - `s` is a text, `b` a flag, `i` a 32-bit number, `ts` a time.
+ * - `[]` is a list. `{s}` and `{i}` are maps from texts. `|x` is a member of the oneof `x`.
+ * - Any other name is a message of this table.
  */
 const messages: Readonly<Record<string, string>> = {
-  Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {}, 5 verified b, 6 kind i, 7 status i',
+  Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {i}, 5 verified b, 6 kind i, 7 status i',
   Role: '1 id s, 2 name s, 3 description s, 4 capabilities []s',
   Held: '1 group Group, 2 role Role, 3 capabilities []s',
   Profile: '1 name s, 2 picture s, 3 given_name s, 4 family_name s',
@@ -35,6 +36,25 @@ const messages: Readonly<Record<string, string>> = {
   CreateGroupRequest: '1 parent s, 2 group Group',
   ListGroupsRequest: '1 id s, 2 uidp UIDPFilter, 3 name s',
   GroupList: '1 items []Group',
+  ClaimMatch:
+    '1 issuer s|iss, 2 issuer_pattern s|iss, 3 subject s|sub, 4 subject_pattern s|sub, 5 audience s|aud, 6 audience_pattern s|aud, 7 claims {s}, 8 claim_patterns {s}',
+  StaticKeys: '1 issuer s, 2 subject s, 4 issuer_keys s, 5 expiration ts, 6 audiences []s',
+  AWSIdentity: '1 aws_account s, 3 arn s|aws_arn, 4 arn_pattern s|aws_arn, 5 user_id s|aws_user_id, 6 user_id_pattern s|aws_user_id',
+  Identity:
+    '1 id s, 2 name s, 3 description s, 4 created_at ts, 5 updated_at ts, 9 last_seen ts, 10 claim_match ClaimMatch|relationship, 11 static StaticKeys|relationship, 12 service_principal i|relationship, 13 aws_identity AWSIdentity|relationship',
+  CreateIdentityRequest: '1 parent_id s, 2 identity Identity',
+  ListIdentitiesRequest: '1 uidp UIDPFilter, 2 id s',
+  LookupIdentityRequest: '1 issuer s, 2 subject s',
+  IdentityList: '1 items []Identity',
+  CreateRoleRequest: '1 parent_id s, 2 role Role',
+  ListRolesRequest: '1 id s, 2 name s, 3 parent s, 4 uidp UIDPFilter',
+  RoleList: '1 items []Role',
+  RoleBinding: '1 id s, 2 identity s, 3 group s, 4 role s',
+  CreateRoleBindingRequest: '1 parent s, 2 role_binding RoleBinding',
+  ListRoleBindingsRequest: '1 id s, 2 uidp UIDPFilter',
+  Binding:
+    '1 id s, 2 group Group, 3 identity s, 4 role Role, 5 email s, 6 claim_match_issuer s, 7 claim_match_subject s, 8 created_at ts, 9 email_unverified s',
+  RoleBindingList: '1 items []Binding',
 }
 
 const scalars: Readonly<Record<string, FieldDescriptorProto_Type>> = {
@@ -44,25 +64,46 @@ const scalars: Readonly<Record<string, FieldDescriptorProto_Type>> = {
   bytes: FieldDescriptorProto_Type.BYTES,
 }
 
-function fieldOf(text: string): FieldDescriptorProto {
-  const [number = '', name = '', type = ''] = text.split(' ')
-  const isMap = type === '{}'
-  const inner = isMap ? 'LimitsEntry' : type.replace('[]', '')
+function camel(name: string): string {
+  return name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+function entryName(field: string): string {
+  return `${camel(`_${field}`)}Entry`
+}
+
+/** Returns the name of the type of a field that is no scalar. */
+function typeNameOf(inner: string, message: string): string {
+  return inner === 'ts' ? '.google.protobuf.Timestamp' : `.v1.${inner.endsWith('Entry') ? `${message}.` : ''}${inner}`
+}
+
+/** Returns a field of `message`. `oneofs` are the names of the oneofs of the message. */
+function fieldOf(text: string, message = '', oneofs: readonly string[] = []): FieldDescriptorProto {
+  const [number, name, whole] = text.split(' ') as [string, string, string] // the form of the table
+  const [type = '', oneof] = whole.split('|')
+  const isMap = type.startsWith('{')
+  const inner = isMap ? entryName(name) : type.replace('[]', '')
   const scalar = scalars[inner]
   return create(FieldDescriptorProtoSchema, {
     name,
-    jsonName: name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()),
+    jsonName: camel(name),
     number: Number(number),
+    ...(oneof === undefined ? {} : { oneofIndex: oneofs.indexOf(oneof) }),
     label: isMap || type.startsWith('[]') ? FieldDescriptorProto_Label.REPEATED : FieldDescriptorProto_Label.OPTIONAL,
     type: scalar ?? FieldDescriptorProto_Type.MESSAGE,
-    ...(scalar === undefined ? { typeName: inner === 'ts' ? '.google.protobuf.Timestamp' : `.v1.${isMap ? 'Group.' : ''}${inner}` } : {}),
+    ...(scalar === undefined ? { typeName: typeNameOf(inner, message) } : {}),
   })
 }
 
 function messageOf([name, fields]: readonly [string, string]): DescriptorProto {
-  const list = fields === '' ? [] : fields.split(', ').map(fieldOf)
-  const entry = { name: 'LimitsEntry', field: [fieldOf('1 key s'), fieldOf('2 value i')], options: { mapEntry: true } }
-  return create(DescriptorProtoSchema, { name, field: list, nestedType: name === 'Group' ? [create(DescriptorProtoSchema, entry)] : [] })
+  const texts = fields === '' ? [] : fields.split(', ')
+  const oneofs = [...new Set(texts.flatMap((text) => /\|(\w+)$/.exec(text)?.[1] ?? []))]
+  const nestedType = texts.flatMap((text) => {
+    const [, field = '', value = ''] = /^\d+ (\w+) \{(\w)\}$/.exec(text) ?? []
+    return field === '' ? [] : [{ name: entryName(field), field: [fieldOf('1 key s'), fieldOf(`2 value ${value}`)], options: { mapEntry: true } }]
+  })
+  const field = texts.map((text) => fieldOf(text, name, oneofs))
+  return create(DescriptorProtoSchema, { name, field, nestedType, oneofDecl: oneofs.map((oneof) => ({ name: oneof })) })
 }
 
 const file = create(FileDescriptorProtoSchema, {

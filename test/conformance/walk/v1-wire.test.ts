@@ -23,7 +23,15 @@ const time: unknown = expect.stringMatching(/Z$/)
 const rawToken = { token: text, expiry: time }
 
 const group = { id: text, name: text } as JsonObject
+const role = { id: text, name: text, capabilities: ['groups.list'] } as JsonObject
+const binding = { id: text, identity: text, group: text, role: text } as JsonObject
+const identity = { id: text, name: text, createdAt: time, updatedAt: time, claimMatch: { issuer: text, subject: text } } as JsonObject
 const changedGroup = { ...group, description: 'changed' } as JsonObject
+
+/** The answer of a list that contains a record with these fields. */
+function some(fields: unknown): V1Method['answer'] {
+  return () => ({ items: expect.arrayContaining([expect.objectContaining(fields as object)]) as JsonObject[] })
+}
 
 /** Every method that clients of version 1 call, with their names and messages. */
 const table: Readonly<Record<string, V1Method>> = {
@@ -33,9 +41,58 @@ const table: Readonly<Record<string, V1Method>> = {
     input: 'ListGroupsRequest',
     output: 'GroupList',
     rest: ['GET', '/iam/v1/groups'],
-    answer: () => ({ items: expect.arrayContaining([]) as JsonObject[] }),
+    answer: some(group),
   },
   'Groups/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/groups/{id}'], answer: () => ({}) },
+  'Identities/Create': {
+    input: 'CreateIdentityRequest',
+    output: 'Identity',
+    rest: ['POST', '/iam/v1/identities/{parentId}', 'identity'],
+    answer: () => identity,
+  },
+  'Identities/Update': { input: 'Identity', output: 'Identity', rest: ['PUT', '/iam/v1/identities/{id}', '*'], answer: () => identity },
+  'Identities/List': {
+    input: 'ListIdentitiesRequest',
+    output: 'IdentityList',
+    rest: ['GET', '/iam/v1/identities'],
+    answer: some({ id: text, name: text, createdAt: time }),
+  },
+  'Identities/Lookup': {
+    input: 'LookupIdentityRequest',
+    output: 'Identity',
+    rest: ['GET', '/iam/v1/identities/lookup'],
+    answer: () => ({ id: text, claimMatch: { issuer: text, subject: text } }) as JsonObject,
+  },
+  'Identities/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/identities/{id}'], answer: () => ({}) },
+  'Roles/Create': { input: 'CreateRoleRequest', output: 'Role', rest: ['POST', '/iam/v1/roles/{parentId}', 'role'], answer: () => role },
+  'Roles/Update': { input: 'Role', output: 'Role', rest: ['PUT', '/iam/v1/roles/{id}', '*'], answer: () => role },
+  'Roles/List': {
+    input: 'ListRolesRequest',
+    output: 'RoleList',
+    rest: ['GET', '/iam/v1/roles'],
+    answer: some({ id: text, name: text, capabilities: ['groups.list'] }),
+  },
+  'Roles/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/roles/{id}'], answer: () => ({}) },
+  'RoleBindings/Create': {
+    input: 'CreateRoleBindingRequest',
+    output: 'RoleBinding',
+    rest: ['POST', '/iam/v1/rolebindings/{parent}', 'roleBinding'],
+    answer: () => binding,
+  },
+  'RoleBindings/Update': { input: 'RoleBinding', output: 'RoleBinding', rest: ['PUT', '/iam/v1/rolebindings/{id}', '*'], answer: () => binding },
+  'RoleBindings/List': {
+    input: 'ListRoleBindingsRequest',
+    output: 'RoleBindingList',
+    rest: ['GET', '/iam/v1/rolebindings'],
+    answer: some({
+      id: text,
+      identity: text,
+      createdAt: time,
+      group: expect.objectContaining({ id: text, name: text }) as unknown,
+      role: expect.objectContaining({ id: text, name: text }) as unknown,
+    }),
+  },
+  'RoleBindings/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/rolebindings/{id}'], answer: () => ({}) },
   'Auth/Validate': {
     input: 'Empty',
     output: 'WhoAmI',

@@ -16,7 +16,7 @@ import { roleCases } from './cases-roles.ts'
 import { securityAdvisoryCases } from './cases-security-advisories.ts'
 import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
-import { groupV1Cases } from './v1/iam-cases.ts'
+import { iamV1Cases } from './v1/iam-cases.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
 import type { MethodRow } from '../../../../src/base/schema/method.ts'
 
@@ -41,7 +41,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...advisoryCases,
   ...securityAdvisoryCases,
   ...libraryCases,
-  ...groupV1Cases,
+  ...iamV1Cases,
 }
 
 /** A row with its method. */

@@ -2,18 +2,26 @@
 // @generated from file taproot/iam/v1/roles.proto (package taproot.iam.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
+import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
+import type { EmptySchema } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_empty } from "@bufbuild/protobuf/wkt";
+import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
+import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
+import type { UIDPFilter } from "../../common/v2/uidp_filter_pb.ts";
+import { file_taproot_common_v2_uidp_filter } from "../../common/v2/uidp_filter_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file taproot/iam/v1/roles.proto.
  */
 export const file_taproot_iam_v1_roles: GenFile = /*@__PURE__*/
-  fileDesc("Chp0YXByb290L2lhbS92MS9yb2xlcy5wcm90bxIOdGFwcm9vdC5pYW0udjEiSwoEUm9sZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJEhQKDGNhcGFiaWxpdGllcxgEIAMoCWIGcHJvdG8z");
+  fileDesc("Chp0YXByb290L2lhbS92MS9yb2xlcy5wcm90bxIOdGFwcm9vdC5pYW0udjEiVAoEUm9sZRITCgJpZBgBIAEoCUIH4EECkOcYARIMCgRuYW1lGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJEhQKDGNhcGFiaWxpdGllcxgEIAMoCSJTChFDcmVhdGVSb2xlUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESIgoEcm9sZRgCIAEoCzIULnRhcHJvb3QuaWFtLnYxLlJvbGUiaQoQTGlzdFJvbGVzUmVxdWVzdBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBnBhcmVudBgDIAEoCRIrCgR1aWRwGAQgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlciIvCghSb2xlTGlzdBIjCgVpdGVtcxgBIAMoCzIULnRhcHJvb3QuaWFtLnYxLlJvbGUiKAoRRGVsZXRlUm9sZVJlcXVlc3QSEwoCaWQYASABKAlCB+BBApDnGAEyrAQKBVJvbGVzEpcBCgZDcmVhdGUSIS50YXByb290LmlhbS52MS5DcmVhdGVSb2xlUmVxdWVzdBoULnRhcHJvb3QuaWFtLnYxLlJvbGUiVKrnGCYIAhICrQIaGAoUaWFtLnJvbGVzLmNyZWF0ZWQudjEQASIEUm9sZYLT5JMCJDoEcm9sZSIcL2lhbS92MS9yb2xlcy97cGFyZW50X2lkPSoqfRKDAQoGVXBkYXRlEhQudGFwcm9vdC5pYW0udjEuUm9sZRoULnRhcHJvb3QuaWFtLnYxLlJvbGUiTZACAqrnGCYIAhICrgIaGAoUaWFtLnJvbGVzLnVwZGF0ZWQudjEQASIEUm9sZYLT5JMCGjoBKhoVL2lhbS92MS9yb2xlcy97aWQ9Kip9Em8KBExpc3QSIC50YXByb290LmlhbS52MS5MaXN0Um9sZXNSZXF1ZXN0GhgudGFwcm9vdC5pYW0udjEuUm9sZUxpc3QiK5ACAarnGA8IAxICrwIiBFJvbGUogAKC0+STAg8SDS9pYW0vdjEvcm9sZXMSkQEKBkRlbGV0ZRIhLnRhcHJvb3QuaWFtLnYxLkRlbGV0ZVJvbGVSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5IkyQAgKq5xgoCAISArACGhgKFGlhbS5yb2xlcy5kZWxldGVkLnYxEAEiBFJvbGUoCILT5JMCFyoVL2lhbS92MS9yb2xlcy97aWQ9Kip9YgZwcm90bzM", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * A role, as clients of version 1 read it.
+ * A role.
  *
  * @generated from message taproot.iam.v1.Role
  */
@@ -47,4 +55,147 @@ export type Role = Message<"taproot.iam.v1.Role"> & {
  */
 export const RoleSchema: GenMessage<Role> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v1_roles, 0);
+
+/**
+ * @generated from message taproot.iam.v1.CreateRoleRequest
+ */
+export type CreateRoleRequest = Message<"taproot.iam.v1.CreateRoleRequest"> & {
+  /**
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * @generated from field: taproot.iam.v1.Role role = 2;
+   */
+  role?: Role | undefined;
+};
+
+/**
+ * Describes the message taproot.iam.v1.CreateRoleRequest.
+ * Use `create(CreateRoleRequestSchema)` to create a new message.
+ */
+export const CreateRoleRequestSchema: GenMessage<CreateRoleRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_roles, 1);
+
+/**
+ * @generated from message taproot.iam.v1.ListRolesRequest
+ */
+export type ListRolesRequest = Message<"taproot.iam.v1.ListRolesRequest"> & {
+  /**
+   * Only the role with this uid.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * Only roles of this group, by uid; `/` for the built-in ones.
+   *
+   * @generated from field: string parent = 3;
+   */
+  parent: string;
+
+  /**
+   * Limits the list to a part of the tree.
+   *
+   * @generated from field: taproot.common.v2.UIDPFilter uidp = 4;
+   */
+  uidp?: UIDPFilter | undefined;
+};
+
+/**
+ * Describes the message taproot.iam.v1.ListRolesRequest.
+ * Use `create(ListRolesRequestSchema)` to create a new message.
+ */
+export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_roles, 2);
+
+/**
+ * @generated from message taproot.iam.v1.RoleList
+ */
+export type RoleList = Message<"taproot.iam.v1.RoleList"> & {
+  /**
+   * @generated from field: repeated taproot.iam.v1.Role items = 1;
+   */
+  items: Role[];
+};
+
+/**
+ * Describes the message taproot.iam.v1.RoleList.
+ * Use `create(RoleListSchema)` to create a new message.
+ */
+export const RoleListSchema: GenMessage<RoleList> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_roles, 3);
+
+/**
+ * @generated from message taproot.iam.v1.DeleteRoleRequest
+ */
+export type DeleteRoleRequest = Message<"taproot.iam.v1.DeleteRoleRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message taproot.iam.v1.DeleteRoleRequest.
+ * Use `create(DeleteRoleRequestSchema)` to create a new message.
+ */
+export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_roles, 4);
+
+/**
+ * Roles, for clients of version 1.
+ *
+ * @generated from service taproot.iam.v1.Roles
+ */
+export const Roles: GenService<{
+  /**
+   * Creates a role.
+   *
+   * @generated from rpc taproot.iam.v1.Roles.Create
+   */
+  create: {
+    methodKind: "unary";
+    input: typeof CreateRoleRequestSchema;
+    output: typeof RoleSchema;
+  },
+  /**
+   * Replaces a role.
+   *
+   * @generated from rpc taproot.iam.v1.Roles.Update
+   */
+  update: {
+    methodKind: "unary";
+    input: typeof RoleSchema;
+    output: typeof RoleSchema;
+  },
+  /**
+   * Lists all roles that the caller can see.
+   *
+   * @generated from rpc taproot.iam.v1.Roles.List
+   */
+  list: {
+    methodKind: "unary";
+    input: typeof ListRolesRequestSchema;
+    output: typeof RoleListSchema;
+  },
+  /**
+   * Deletes a role. Succeeds if there is none.
+   *
+   * @generated from rpc taproot.iam.v1.Roles.Delete
+   */
+  delete: {
+    methodKind: "unary";
+    input: typeof DeleteRoleRequestSchema;
+    output: typeof EmptySchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_taproot_iam_v1_roles, 0);
 
