@@ -26,8 +26,8 @@ function causesOf(error: unknown): readonly unknown[] {
   return error instanceof AggregateError ? error.errors : []
 }
 
-function textOf(error: unknown, write: (error: unknown, earlier: readonly string[]) => string): string {
-  const parts: string[] = []
+function textOf(error: unknown, write: (error: unknown, earlier: readonly string[]) => string, before: readonly string[] = []): string {
+  const parts = [...before]
   const left = [error]
   for (let at = 0; at < left.length && at <= maxCauses; at++) {
     const next = left[at]
@@ -35,7 +35,7 @@ function textOf(error: unknown, write: (error: unknown, earlier: readonly string
     if (!isRepeated) parts.push(write(next, parts))
     left.push(...causesOf(next))
   }
-  return parts.join(': ')
+  return parts.slice(before.length).join(': ')
 }
 
 /** Returns an error and its causes in one line for the log, with their names and messages. Omits a cause whose message is already part of the text. */
@@ -43,7 +43,7 @@ export function errorText(error: unknown): string {
   return textOf(error, (one) => String(one))
 }
 
-/** Returns an error and its causes in one line for people, as `errorText` does, but without error names and codes of the file system. */
-export function errorMessage(error: unknown): string {
-  return textOf(error, plainMessageOf)
+/** Returns an error and its causes in one line for people, as `errorText` does, but without error names and codes of the file system. Leaves out what `before`, the text before it, says. */
+export function errorMessage(error: unknown, before = ''): string {
+  return textOf(error, plainMessageOf, before === '' ? [] : [before])
 }

@@ -15,7 +15,7 @@ function readConfigFile(file: string): { readonly tree: Tree; readonly errors: r
   try {
     source = readFileSync(file, 'utf8')
   } catch (cause) {
-    return { tree: {}, errors: [`${file}: can't be read: ${errorMessage(cause)}`] }
+    return { tree: {}, errors: [`${file}: can't be read: ${errorMessage(cause, file)}`] }
   }
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false })
