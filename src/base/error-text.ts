@@ -26,8 +26,8 @@ function causesOf(error: unknown): readonly unknown[] {
   return error instanceof AggregateError ? error.errors : []
 }
 
-function textOf(error: unknown, write: (error: unknown, earlier: readonly string[]) => string, before: readonly string[] = []): string {
-  const parts = [...before]
+function textOf(error: unknown, write: (error: unknown, earlier: readonly string[]) => string): string {
+  const parts: string[] = []
   const left = [error]
   for (let at = 0; at < left.length && at <= maxCauses; at++) {
     const next = left[at]
@@ -35,7 +35,7 @@ function textOf(error: unknown, write: (error: unknown, earlier: readonly string
     if (!isRepeated) parts.push(write(next, parts))
     left.push(...causesOf(next))
   }
-  return parts.slice(before.length).join(': ')
+  return parts.join(': ')
 }
 
 /** Returns an error and its causes in one line for the log, with their names and messages. Omits a cause whose message is already part of the text. */
@@ -43,7 +43,10 @@ export function errorText(error: unknown): string {
   return textOf(error, (one) => String(one))
 }
 
-/** Returns an error and its causes in one line for people, as `errorText` does, but without error names and codes of the file system. Leaves out what `before`, the text before it, says. */
+/**
+ * Returns an error and its causes in one line for people, as `errorText` does, but without error names and codes of the file system.
+ * A path in `before`, the text that the line follows, is not repeated.
+ */
 export function errorMessage(error: unknown, before = ''): string {
-  return textOf(error, plainMessageOf, before === '' ? [] : [before])
+  return textOf(error, (one, earlier) => plainMessageOf(one, [before, ...earlier]))
 }

@@ -43,6 +43,10 @@ describe('errorText', () => {
     expect(errorMessage(error)).toBe(expected)
   })
 
+  test('for people does not repeat the path of the text before it', () => {
+    expect(errorMessage(missing('/a/b.json'), 'refused: /a/b.json')).toBe('no such file or directory')
+  })
+
   test('a cycle of causes ends the text', () => {
     const error = new Error('a')
     error.cause = error

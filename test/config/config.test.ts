@@ -310,7 +310,7 @@ describe('configuration errors', () => {
   })
 
   test('configuration errors report a missing file as one error', () => {
-    expect(() => loadConfig({ file: join(folder, 'none.yaml'), env: {}, role: 'api' })).toThrow(/none\.yaml: can't be read: no such file or directory/)
+    expect(() => loadConfig({ file: join(folder, 'none.yaml'), env: {}, role: 'api' })).toThrow(/none\.yaml: can't be read: no such file or directory$/)
   })
 })
 

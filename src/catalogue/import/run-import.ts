@@ -158,7 +158,7 @@ class Import {
       return next.done === true ? undefined : next.value
     } catch (error) {
       if (signal.aborted) throw error
-      this.#refuse({ file, line: undefined, reason: `the file cannot be read on: ${errorMessage(error)}` })
+      this.#refuse({ file, line: undefined, reason: `the file cannot be read on: ${errorMessage(error, file)}` })
       return undefined
     }
   }

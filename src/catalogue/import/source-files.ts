@@ -234,6 +234,6 @@ export async function* sourceFiles(path: string, onRead: OnRead): AsyncGenerator
   try {
     yield* filesOfArchive(path, onRead)
   } catch (error) {
-    yield { name: path, refused: `the archive cannot be read on: ${errorMessage(error)}` }
+    yield { name: path, refused: `the archive cannot be read on: ${errorMessage(error, path)}` }
   }
 }
