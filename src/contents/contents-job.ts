@@ -30,6 +30,8 @@ const imagesAtOnce = 2
 /** What was read is published after this number of images, or this time in milliseconds. */
 const publishedImages = 64
 const publishedAfterMs = 3_000
+/** How often images that are gone are looked for, in milliseconds. */
+const sweepEveryMs = 24 * 3_600_000
 /** Number of keys that one transaction writes. */
 const keysAtOnce = 100
 
@@ -74,6 +76,7 @@ export class ContentsJob {
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
       await this.#forget(found.names, signal)
     }
+    await this.#publisher.sweep(sweepEveryMs, signal)
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
   }
 

@@ -14,6 +14,8 @@ export interface Segment extends PublishedCatalogue, SegmentSize {}
 export interface ContentsRecord {
   /** The version of what reads images. Under another one all images are read again. */
   readonly readers: number
+  /** When images that are gone were last looked for, in milliseconds since 1970. */
+  readonly sweptMs: number
   /** Newest first. An image is in the newest one that has it. */
   readonly segments: readonly Segment[]
 }

@@ -34,7 +34,8 @@ export class Publisher {
 
   /** Says that images are read by this version of the readers. Creates the record if there is none. */
   async note(readers: number, signal: AbortSignal): Promise<void> {
-    await this.#change(({ record }) => Promise.resolve({ readers, segments: record?.segments ?? [] }), signal)
+    const sweptMs = this.#options.clock.now()
+    await this.#change(({ record }) => Promise.resolve({ sweptMs, segments: [], ...record, readers }), signal)
   }
 
   /** Resolves with those images that were read, and how. */
@@ -47,10 +48,24 @@ export class Publisher {
   async publish(images: readonly StoredImage[], signal: AbortSignal): Promise<void> {
     const packages = images.reduce((sum, image) => sum + image.packages.length, 0)
     const left = await this.#change(async ({ record }) => {
-      const { readers, segments } = record ?? { readers: 0, segments: [] }
+      const { segments, ...kept } = record ?? { readers: 0, sweptMs: this.#options.clock.now(), segments: [] }
       const included = segments.slice(0, includedIn(packages, segments))
       const segment = await this.#build({ images, included }, signal)
-      return { readers, segments: [segment, ...segments.slice(included.length)] }
+      return { ...kept, segments: [segment, ...segments.slice(included.length)] }
+    }, signal)
+    await this.#files.removeOthers(left.segments)
+  }
+
+  /** Removes images that their repos no longer hold, if it was not done for this time in milliseconds. */
+  async sweep(everyMs: number, signal: AbortSignal): Promise<void> {
+    const { cache, clock } = this.#options
+    const sweptMs = clock.now()
+    if (sweptMs - (storedContents(cache.tables).record?.sweptMs ?? sweptMs) < everyMs) return
+    const left = await this.#change(async ({ record }) => {
+      const segments = record?.segments ?? []
+      const gone = await this.#gone(await this.#namesIn(await this.#files.have(segments, signal)), signal)
+      const swept = gone.length === 0 ? segments : [await this.#build({ images: [], included: segments }, signal)]
+      return { readers: record?.readers ?? 0, sweptMs, segments: swept }
     }, signal)
     await this.#files.removeOthers(left.segments)
   }
@@ -66,10 +81,9 @@ export class Publisher {
   ): Promise<Segment> {
     const { upstream, clock } = this.#options
     const older = await this.#files.have(included, signal)
-    const names = (await this.#thread.ask({ kind: 'names', paths: older })) as readonly ImageName[] // the answer to this task
     const path = await this.#files.temporary()
     try {
-      const contents = { path, images, older, removed: await this.#gone(names, signal) }
+      const contents = { path, images, older, removed: await this.#gone(await this.#namesIn(older), signal) }
       const size = (await this.#thread.ask({ kind: 'build', contents })) as SegmentSize // the answer to this task
       const published = await pushCatalogue(upstream, { path, mediaType, nowMs: clock.now() }, signal)
       const segment = { ...published, ...size }
@@ -78,6 +92,10 @@ export class Publisher {
     } finally {
       await rm(path, { force: true })
     }
+  }
+
+  #namesIn(paths: readonly string[]): Promise<readonly ImageName[]> {
+    return this.#thread.ask({ kind: 'names', paths }) as Promise<readonly ImageName[]> // the answer to this task
   }
 
   /** Returns the images that their repos no longer hold. */

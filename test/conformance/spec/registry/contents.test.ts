@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
-import { digestOf } from '../../../../src/base/digest.ts'
+import { digestOf, type Digest } from '../../../../src/base/digest.ts'
 import { trustedUid } from '../../../../src/base/uid.ts'
 import { tarOf } from '../../../contents/tar-of.ts'
 import { manifestOf, OciClient, type TestManifest } from '../../../registry/oci/oci-client.ts'
@@ -175,6 +175,25 @@ specSuite('contents of images', (spec) => {
       totalCount: '0',
       images: [{ state: 'FAILED', problem: 'UNREADABLE', source: 'LAYERS', message: expect.stringMatching(/./) as unknown }],
     })
+  })
+
+  test('contents of an image that was deleted are removed from all segments within a day', async () => {
+    const world = await worldOf(spec)
+    const kept = await push(world, 'kept', await imageWith(world, { musl: '1.2.5-r0' }))
+    const gone = await push(world, 'gone', await imageWith(world, { busybox: '1.36.1-r29' }))
+    for (const digest of [kept, gone]) await packagesOf(spec, world, { digest })
+    const { imageContents } = spec.server.running.engine
+    const repo = trustedUid(world.repo)
+    const known = async (): Promise<unknown[]> => {
+      const turn = { key: '', signal: AbortSignal.timeout(60_000) }
+      const images = [kept, gone].map((digest) => ({ repo, digest: digest as Digest })) // of manifests
+      return ((await imageContents?.imagesAmong(images, turn)) ?? []).map(({ digest }) => digest)
+    }
+    expect(await known()).toEqual([kept, gone])
+    expect(await world.client.send('DELETE', `/v2/${world.path}/manifests/${gone}`)).toMatchObject({ status: 202 })
+    expectFailure(await spec.call('ListPackages', { repoUid: world.repo, digest: gone }, { token: world.token }), { code: 5 })
+    spec.clock.advance(24 * 3_600_000)
+    await expect.poll(known).toEqual([kept])
   })
 
   test('a digest of another repo is not found', async () => {
