@@ -65,10 +65,22 @@ export class ContentsJob {
    * rejects with the last error. Rejects with StoreError, UpstreamError, or the signal's reason.
    */
   async run(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
+    if (!this.#asked) await this.#begin(signal)
+    // A run that fails may do so because segments are lost: the next one looks again.
+    this.#asked = false
+    await this.#readAll(observer, signal)
+    await this.#publisher.sweep(sweepEveryMs, signal)
+    this.#asked = true
+  }
+
+  /** Ends what the job holds. */
+  close(): Promise<void> {
+    return this.#publisher.close()
+  }
+
+  async #readAll(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
     this.#failed = new Set()
     let failure: unknown
-    if (!this.#asked && (await this.#publisher.record(signal))?.readers !== readersVersion) await this.#askForAll(signal)
-    this.#asked = true
     for (;;) {
       const found = await this.#batch((error) => (failure = error), signal)
       if (found.names.length === 0) break
@@ -76,13 +88,12 @@ export class ContentsJob {
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
       await this.#forget(found.names, signal)
     }
-    await this.#publisher.sweep(sweepEveryMs, signal)
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
   }
 
-  /** Ends what the job holds. */
-  close(): Promise<void> {
-    return this.#publisher.close()
+  async #begin(signal: AbortSignal): Promise<void> {
+    await this.#publisher.dropLost(signal)
+    if ((await this.#publisher.record(signal))?.readers !== readersVersion) await this.#askForAll(signal)
   }
 
   /** Asks for the contents of all images of all repos. */

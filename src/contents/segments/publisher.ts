@@ -1,6 +1,6 @@
 import { rename, rm } from 'node:fs/promises'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
-import { deleteCatalogue, pushCatalogue } from '../../catalogue/index.ts'
+import { CatalogueError, deleteCatalogue, pushCatalogue } from '../../catalogue/index.ts'
 import { errorText } from '../../base/error-text.ts'
 import type { Services } from '../../engine/services.ts'
 import { heldManifest } from '../../registry/index.ts'
@@ -54,6 +54,23 @@ export class Publisher {
       return { ...kept, segments: [segment, ...segments.slice(included.length)] }
     }, signal)
     await this.#files.removeOthers(left.segments)
+  }
+
+  /** Drops segments that the upstream lost or changed. Then the readers' version is 0: all images are to be read again. */
+  async dropLost(signal: AbortSignal): Promise<void> {
+    const lost = new Set<Segment>()
+    for (const segment of (await this.record(signal))?.segments ?? []) {
+      await this.#files.have([segment], signal).catch((error: unknown) => {
+        if (!(error instanceof CatalogueError)) throw error
+        this.#options.log.warn('contents of images are lost: the images are read again', { error: errorText(error) })
+        lost.add(segment)
+      })
+    }
+    const manifests = new Set([...lost].map(({ manifest }) => manifest))
+    if (lost.size === 0) return
+    await this.#change(({ record = { readers: 0, sweptMs: 0, segments: [] } }) => {
+      return Promise.resolve({ ...record, readers: 0, segments: record.segments.filter(({ manifest }) => !manifests.has(manifest)) })
+    }, signal)
   }
 
   /** Removes images that their repos no longer hold, if it was not done for this time in milliseconds. */

@@ -196,6 +196,22 @@ specSuite('contents of images', (spec) => {
     await expect.poll(known).toEqual([kept])
   })
 
+  test('contents that the upstream lost are read again', async () => {
+    const world = await worldOf(spec)
+    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    await packagesOf(spec, world, { digest })
+    const { store } = spec.server.running.engine
+    // As if another store had been restored: a segment that the upstream does not have.
+    const signal = AbortSignal.timeout(60_000)
+    const lost = digestOf(randomBytes(8))
+    const segment = { manifest: lost, blob: lost, size: 1, publishedMs: 0, images: 1, packages: 1 }
+    const value = Buffer.from(JSON.stringify({ readers: 1, sweptMs: spec.clock.now(), segments: [segment] }))
+    await store.transact({ guards: [], writes: [{ kind: 'put', key: 'meta/contents', value }] }, signal)
+    const next = await push(world, 'next', await imageWith(world, { busybox: '1.36.1-r29' }))
+    expect(namesIn(await packagesOf(spec, world, { digest: next }))).toEqual(['busybox'])
+    expect(namesIn(await packagesOf(spec, world, { digest }))).toEqual(['musl'])
+  })
+
   test('a digest of another repo is not found', async () => {
     const [world, other] = [await worldOf(spec), await worldOf(spec)]
     const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
