@@ -182,12 +182,14 @@ export class ContentsJob {
   }
 
   async #read(name: UnreadImage, signal: AbortSignal): Promise<StoredImage[]> {
-    const { services, upstream, clock } = this.#options
+    const { services, upstream, clock, directory } = this.#options
+    // Not in the folder of the segments, whose other files are removed.
+    const folder = `${directory}-reading`
     const known = async (image: ImageName): Promise<ContentsFacts | undefined> => {
       const [facts] = await this.#publisher.known([image], signal)
       return facts?.problem === '' && facts.readers === readersVersion ? facts : undefined
     }
-    return (await readContents({ services, upstream, known }, name, signal)).map((contents) => storedOf(contents, clock.now()))
+    return (await readContents({ services, upstream, known, folder }, name, signal)).map((contents) => storedOf(contents, clock.now()))
   }
 
   /** Removes the keys of images that were read. One that was asked for again meanwhile stays. */

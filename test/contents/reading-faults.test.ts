@@ -1,4 +1,6 @@
-import { readdir, readFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { digestOf, type Digest } from '../../src/base/digest.ts'
@@ -31,7 +33,6 @@ function withBlobs(upstream: Upstream, body: (digest: Digest) => Readable | unde
         const other = body(source.digest)
         if (found === undefined || other === undefined) return found
         found.body.destroy()
-        signal.addEventListener('abort', () => other.destroy(signal.reason as Error), { once: true }) // destroy accepts any reason
         return { size: found.size, body: other }
       }
       return readBlob
@@ -106,10 +107,17 @@ describe('reading with faults', () => {
     expect(await readingProcesses()).toEqual([])
 
     const stopping = new AbortController()
-    const stopped = repo.read(image, { upstream }, stopping.signal)
+    const folder = join(await mkdtemp(join(tmpdir(), 'taproot-test-')), 'reading')
+    const abandoned = join(folder, 'taproot-reading-1')
+    await mkdir(abandoned, { recursive: true })
+    await utimes(abandoned, 0, 0)
+    const stopped = repo.read(image, { upstream, folder }, stopping.signal)
     await started()
+    expect(await readdir(folder)).toHaveLength(1)
     stopping.abort(new Error('stopped'))
     await expect(stopped).rejects.toThrow('stopped')
     expect(await readingProcesses()).toEqual([])
+    expect(await readdir(folder)).toEqual([])
+    await rm(dirname(folder), { recursive: true })
   })
 })

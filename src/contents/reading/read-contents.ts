@@ -1,4 +1,5 @@
 import type { Digest } from '../../base/digest.ts'
+import { tmpdir } from 'node:os'
 import { Readable } from 'node:stream'
 import type { Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'
@@ -8,7 +9,7 @@ import type { ImageContents } from '../image-contents.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, contentLimits } from '../package.ts'
 import { namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
-import { readInProcess, type ReadPackages } from './reading-process.ts'
+import { prepareFolder, readInProcess, type ReadPackages } from './reading-process.ts'
 import { betterThan, isAttestation, namesOf, sbomBlobs, sbomManifests, type KnownSource, type SbomSubject } from './sbom-candidates.ts'
 
 /** What reading the contents of images needs. */
@@ -17,9 +18,14 @@ export interface ReadingOptions {
   readonly upstream: Upstream
   /** Resolves with where the contents of an image were read that are known already. */
   readonly known?: (image: ImageName) => Promise<KnownSource | undefined>
+  /** Where a process keeps its files while it reads an image: at most 512 MiB each. Created if missing; the folder for temporary files by default. */
+  readonly folder?: string
   /** The longest time for one image, in milliseconds; 15 minutes by default. */
   readonly timeLimitMs?: number
 }
+
+/** The repo of the images, and how to read them. */
+interface RepoReading extends ReadableRepo, Required<Pick<ReadingOptions, 'folder' | 'timeLimitMs'>> {}
 
 const defaultTimeLimitMs = 15 * 60_000
 /** Limits of one index. The number of packages bounds the memory of the result. */
@@ -72,20 +78,21 @@ async function layersOf(content: ReadableRepo, { layers }: NamedManifest, signal
   return { layers: found, skipped }
 }
 
-async function readLayers(content: ReadableRepo, image: NamedManifest, signal: AbortSignal): Promise<ReadPackages> {
-  const { layers, skipped } = await layersOf(content, image, signal)
+async function readLayers(reading: RepoReading, image: NamedManifest, signal: AbortSignal): Promise<ReadPackages> {
+  const { layers, skipped } = await layersOf(reading, image, signal)
   const job = { kind: 'layers', layers: layers.map(({ digest, size }) => ({ digest, size })) } as const
   const streams = layers.map((layer) => (opened: AbortSignal) => layer.open(opened))
-  const read = await readInProcess(job, streams, signal)
+  const read = await readInProcess(job, { streams, folder: reading.folder }, signal)
   return { ...read, skipped: [...skipped, ...read.skipped] }
 }
 
-async function readSbom(content: ReadableRepo, { digest, subject }: { digest: Digest; subject: SbomSubject }, signal: AbortSignal): Promise<ReadPackages> {
-  const blob = await namedBlob(content, digest, signal)
+async function readSbom(reading: RepoReading, { digest, subject }: { digest: Digest; subject: SbomSubject }, signal: AbortSignal): Promise<ReadPackages> {
+  const blob = await namedBlob(reading, digest, signal)
   if (blob === undefined) throw new ContentError('UNREADABLE', `the repo does not hold the SBOM ${digest}`)
   const pieces = await readWhole(blob, contentLimits.documentBytes, signal)
   const digests = [...namesOf(subject.image), ...(subject.index === undefined ? [] : namesOf(subject.index))]
-  return readInProcess({ kind: 'sbom', size: blob.size, digests }, [() => Promise.resolve(Readable.from(pieces, { objectMode: false }))], signal)
+  const streams = [() => Promise.resolve(Readable.from(pieces, { objectMode: false }))]
+  return readInProcess({ kind: 'sbom', size: blob.size, digests }, { streams, folder: reading.folder }, signal)
 }
 
 /** An SBOM that could not be read. */
@@ -130,26 +137,27 @@ function failureOf({ problem, message }: ContentError, failed: readonly FailedSb
 
 /** Reads one image from the best source that can be read. Resolves with undefined if that is the known one. */
 async function readImage(
-  { content, subject, known, timeLimitMs }: { content: ReadableRepo; subject: SbomSubject; known: KnownSource | undefined; timeLimitMs: number },
+  { reading, subject, known }: { reading: RepoReading; subject: SbomSubject; known: KnownSource | undefined },
   signal: AbortSignal,
 ): Promise<Outcome | undefined> {
   const { image } = subject
-  const all = await sbomManifests(content, subject, signal)
-  const { manifests, isKnown } = await betterThan({ content, manifests: all, image }, known, signal)
+  const { timeLimitMs } = reading
+  const all = await sbomManifests(reading, subject, signal)
+  const { manifests, isKnown } = await betterThan({ content: reading, manifests: all, image }, known, signal)
   const ending = new AbortController()
   const timer = setTimeout(() => ending.abort(new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`)), timeLimitMs)
   const limited = AbortSignal.any([signal, ending.signal])
   const failed: FailedSbom[] = []
   try {
-    for await (const { source, manifest, digest } of sbomBlobs(content, manifests, limited)) {
+    for await (const { source, manifest, digest } of sbomBlobs(reading, manifests, limited)) {
       try {
-        return outcomeOf(await readSbom(content, { digest, subject }, limited), { source, sourceDigest: manifest }, failed)
+        return outcomeOf(await readSbom(reading, { digest, subject }, limited), { source, sourceDigest: manifest }, failed)
       } catch (error) {
         failed.push({ manifest, error: contentErrorOf(error, signal) })
       }
     }
     if (isKnown) return undefined
-    return outcomeOf(await readLayers(content, image, limited), { source: 'layers', sourceDigest: '' }, failed)
+    return outcomeOf(await readLayers(reading, image, limited), { source: 'layers', sourceDigest: '' }, failed)
   } catch (error) {
     const failure = contentErrorOf(error, signal)
     return isKnown ? undefined : failureOf(failure, failed)
@@ -165,26 +173,27 @@ async function readImage(
  * Rejects with UpstreamError if the upstream is not available, with errors of the store, or with the signal's reason. No process is left then.
  */
 export async function readContents(
-  { services, upstream, known, timeLimitMs = defaultTimeLimitMs }: ReadingOptions,
+  { services, upstream, known, timeLimitMs = defaultTimeLimitMs, folder = tmpdir() }: ReadingOptions,
   name: { readonly repo: Uid; readonly digest: Digest },
   signal: AbortSignal,
 ): Promise<readonly ImageContents[]> {
   const { repo } = name
-  const content = { services, upstream, repo }
-  const manifest = await readManifest(content, name.digest, signal)
+  const reading = { services, upstream, repo, timeLimitMs, folder }
+  const manifest = await readManifest(reading, name.digest, signal)
   if (manifest === undefined) return []
+  await prepareFolder(folder, services.clock.now())
   const results: ImageContents[] = []
   let packages = 0
-  for await (const { platform, ...subject } of imagesIn(content, manifest, signal)) {
+  for await (const { platform, ...subject } of imagesIn(reading, manifest, signal)) {
     const { record, config } = subject.image
     const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
-    const read = await readImage({ content, subject, known: await known?.({ repo, digest }), timeLimitMs }, signal)
+    const read = await readImage({ reading, subject, known: await known?.({ repo, digest }) }, signal)
     if (read === undefined) continue
     packages += read.packages.length
     const tooMany = new ContentError('TOO_LARGE', `the images of the index have more than ${limits.packages} packages`)
     const outcome = packages > limits.packages ? failureOf(tooMany, []) : read
     packages = Math.min(packages, limits.packages)
-    const named = config === undefined ? '' : await platformOf(content, config.digest, signal)
+    const named = config === undefined ? '' : await platformOf(reading, config.digest, signal)
     results.push({ repo, digest, platform: named || platform, ...outcome })
   }
   return results

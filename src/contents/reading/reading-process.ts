@@ -1,12 +1,10 @@
 import { fork, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { setPriority, tmpdir } from 'node:os'
+import { mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { setPriority } from 'node:os'
 import { join } from 'node:path'
-import type { Readable, Writable } from 'node:stream'
+import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Digest } from '../../base/digest.ts'
-import { UpstreamError } from '../../registry/index.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, type ContentProblem, type Distribution, type ImagePackage } from '../package.ts'
 import type { DescribedProduct } from '../sbom/forms.ts'
@@ -39,6 +37,9 @@ export type OpenStream = (signal: AbortSignal) => Promise<Readable>
 
 /** The memory that JavaScript may use in the process, in MiB. */
 const heapMegabytes = 1_536
+const folderPrefix = 'taproot-reading-'
+/** The age at which the folder of a process is left over from one that was killed, in milliseconds. */
+const abandonedMs = 86_400_000
 /** The process gives way to all others. */
 const lowPriority = 10
 
@@ -50,7 +51,9 @@ function start(folder: string): ChildProcess {
     serialization: 'advanced',
     stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
   })
-  if (child.pid !== undefined) setPriority(child.pid, lowPriority)
+  child.on('error', () => undefined)
+  if (child.pid === undefined) throw new Error('the process that reads an image could not be started')
+  setPriority(child.pid, lowPriority)
   return child
 }
 
@@ -71,16 +74,63 @@ function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadPackages> {
 
 /** Writes the streams to the process, at its pace. Rejects with errors of the streams only: the end of the process shows elsewhere. */
 async function feed(to: Writable, streams: readonly OpenStream[], signal: AbortSignal): Promise<void> {
-  for (const open of streams) {
-    const stream = await open(signal)
-    let failure: unknown
-    stream.on('error', (error) => (failure ??= error))
+  let failure: { readonly error: unknown } | undefined
+  async function* pieces(): AsyncGenerator<unknown, void, undefined> {
     try {
-      await pipeline(stream, to, { end: false, signal })
-    } catch {
-      if (failure instanceof UpstreamError || failure instanceof ContentError) throw failure
-      return
+      for (const open of streams) yield* addAbortSignal(signal, await open(signal))
+    } catch (error) {
+      failure = { error }
+      throw error
     }
+  }
+  try {
+    // One pipeline for all: each one leaves listeners behind.
+    await pipeline(pieces, to, { end: false, signal })
+  } catch {
+    if (failure !== undefined) throw failure.error
+  }
+}
+
+/** Returns what the process answers to the job. Kills the process if a stream fails, or the signal aborts. */
+async function converse(
+  { child, job, streams }: { child: ChildProcess; job: ReadingJob; streams: readonly OpenStream[] },
+  signal: AbortSignal,
+): Promise<ReadPackages> {
+  const kill = (): boolean => child.kill('SIGKILL')
+  const stopping = new AbortController()
+  const exited = new Promise((resolve) => child.once('exit', resolve))
+  let failure: unknown
+  signal.addEventListener('abort', kill, { once: true })
+  try {
+    const answer = answerOf(child, job)
+    const input = child.stdin as Writable // a cast: the input is a pipe
+    input.on('error', () => undefined)
+    const fed = feed(input, streams, AbortSignal.any([signal, stopping.signal])).catch((error: unknown) => {
+      if (stopping.signal.aborted) return
+      failure = error
+      kill()
+    })
+    return await answer.finally(() => {
+      stopping.abort()
+      return fed
+    })
+  } catch (error) {
+    signal.throwIfAborted()
+    throw failure ?? error
+  } finally {
+    signal.removeEventListener('abort', kill)
+    kill()
+    await exited
+  }
+}
+/** Creates the folder if it is missing, and removes what killed processes left in it. */
+export async function prepareFolder(folder: string, nowMs: number): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  for (const name of await readdir(folder)) {
+    if (!name.startsWith(folderPrefix)) continue
+    const path = join(folder, name)
+    const found = await stat(path).catch(() => undefined)
+    if (found !== undefined && nowMs - found.mtimeMs > abandonedMs) await rm(path, { recursive: true, force: true })
   }
 }
 
@@ -88,33 +138,16 @@ async function feed(to: Writable, streams: readonly OpenStream[], signal: AbortS
  * Reads an image in a process of its own, with a memory limit and a low priority: a hostile image hurts nothing else. Rejects with ContentError, UpstreamError,
  * other errors of `streams`, or the signal's reason. Once it ends, the process and its files are gone.
  */
-export async function readInProcess(job: ReadingJob, streams: readonly OpenStream[], signal: AbortSignal): Promise<ReadPackages> {
-  signal.throwIfAborted()
-  const folder = await mkdtemp(join(tmpdir(), 'taproot-reading-'))
-  const child = start(folder)
-  const kill = (): boolean => child.kill('SIGKILL')
-  signal.addEventListener('abort', kill, { once: true })
-  const exited = once(child, 'exit').catch(() => undefined)
-  const stopping = new AbortController()
-  let failure: unknown
-  const answer = answerOf(child, job)
-  // Always there: the input is a pipe.
-  const input = child.stdin as Writable
-  input.on('error', () => undefined)
-  const fed = feed(input, streams, AbortSignal.any([signal, stopping.signal])).catch((error: unknown) => {
-    failure = error
-    kill()
-  })
+export async function readInProcess(
+  job: ReadingJob,
+  { streams, folder }: { readonly streams: readonly OpenStream[]; readonly folder: string },
+  signal: AbortSignal,
+): Promise<ReadPackages> {
+  const own = await mkdtemp(join(folder, folderPrefix))
   try {
-    return await answer
-  } catch (error) {
     signal.throwIfAborted()
-    throw failure ?? error
+    return await converse({ child: start(own), job, streams }, signal)
   } finally {
-    signal.removeEventListener('abort', kill)
-    stopping.abort()
-    kill()
-    await Promise.all([fed, exited])
-    await rm(folder, { recursive: true, force: true })
+    await rm(own, { recursive: true, force: true })
   }
 }

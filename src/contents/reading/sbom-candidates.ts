@@ -154,7 +154,8 @@ export async function* sbomBlobs(content: ReadableRepo, manifests: readonly Sbom
   let blobs = 0
   for (const { source, digest, record } of manifests.slice(0, limits.manifests)) {
     const manifest = await readManifest(content, digest, signal)
-    for (const layer of manifest?.layers ?? []) {
+    // Cosign adds the newest one at the end.
+    for (const layer of (source === 'tag' ? manifest?.layers.toReversed() : manifest?.layers) ?? []) {
       if (!mayBeSbom(layer.annotations) || !(sbomTypes.test(layer.mediaType) || sbomTypes.test(record.artifactType))) continue
       if (blobs >= limits.blobs) return
       blobs += 1
