@@ -314,6 +314,7 @@ export function startBackground(
   })
   return async () => {
     await background
+    await parts.engine.contentsJob?.close()
     await delivery.close()
   }
 }
