@@ -1,8 +1,10 @@
 import { DomainError } from '../base/errors.ts'
+import { RecentMap } from '../base/recent-map.ts'
 import type { TaskTurn } from '../base/task-thread.ts'
 import { lineage, type Uid } from '../base/uid.ts'
 import {
   vulnerabilityStates,
+  type ContentsSource,
   type ImageName,
   type ImageVulnerability,
   type ListedPackage,
@@ -10,14 +12,28 @@ import {
   type ReadImage,
   type VulnerabilityState,
 } from '../cache/lists/contents-source.ts'
+import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
 import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
 
 /** Number of packages that are compared together, and the most bytes of their advisories. */
-const packagesTogether = 100
+const packagesTogether = 500
 const maxAdvisoryBytes = 64 * 1024 * 1024
-/** The most vulnerabilities of one answer. */
+/** The most packages that one answer compares, and the most vulnerabilities in it. */
+const maxPackages = 20_000
 const maxVulnerabilities = 50_000
+/** Number of answers to remember for each catalogue, and the most vulnerabilities of such an answer: the next pages of a list need it again. */
+const rememberedAnswers = 50
+const rememberedVulnerabilities = 1_000
+
+/** What is found for the images of one repo. */
+interface VulnerabilityQuery {
+  readonly images: readonly ReadImage[]
+  readonly states: readonly VulnerabilityState[]
+}
+
+/** Answers by catalogue. Another catalogue is another source. */
+const answers = new WeakMap<AdvisorySource, RecentMap<string, readonly PackageVulnerability[]>>()
 
 /** Returns the groups whose advisories count for a repo: those above it, and the public organisation. */
 function groupsFor({ cache: { tables }, settings }: Services, repo: Uid): Uid[] {
@@ -30,17 +46,31 @@ function groupsFor({ cache: { tables }, settings }: Services, repo: Uid): Uid[] 
  * Resolves with the vulnerabilities in the packages of images of one repo, in the order of `images` and of packages. Advisories count from the groups above the
  * repo, and from the public organisation: so all who may ask get the same answer. Rejects with code 14 while a process loads, and with code 9 ANSWER_TOO_LARGE.
  */
-export async function findVulnerabilities(
-  services: Services,
-  { images, states }: { readonly images: readonly ReadImage[]; readonly states: readonly VulnerabilityState[] },
-  turn: TaskTurn,
-): Promise<PackageVulnerability[]> {
+export async function findVulnerabilities(services: Services, query: VulnerabilityQuery, turn: TaskTurn): Promise<readonly PackageVulnerability[]> {
   const { imageContents } = services
   const source = services.catalogue('advisories')
+  const [first] = query.images
+  if (imageContents === undefined || source === undefined || first === undefined) return []
+  const groups = groupsFor(services, first.repo)
+  const known = answers.get(source) ?? new RecentMap(rememberedAnswers)
+  answers.set(source, known)
+  const key = JSON.stringify([groups, query.states, query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs])])
+  const remembered = known.get(key)
+  if (remembered !== undefined) return remembered
+  const found = await compared({ imageContents, source, groups }, query, turn)
+  if (found.length <= rememberedVulnerabilities) known.set(key, found)
+  return found
+}
+
+/** Compares the packages of images with advisories. */
+async function compared(
+  { imageContents, source, groups }: { readonly imageContents: ContentsSource; readonly source: AdvisorySource; readonly groups: readonly Uid[] },
+  { images, states }: VulnerabilityQuery,
+  turn: TaskTurn,
+): Promise<PackageVulnerability[]> {
+  if (images.reduce((sum, { packages }) => sum + packages, 0) > maxPackages) throw tooLarge(`the images have more than ${maxPackages} packages`)
   const found: PackageVulnerability[] = []
-  if (imageContents === undefined || source === undefined) return found
   for (const { repo, digest, distribution } of images) {
-    const groups = groupsFor(services, repo)
     const query = { images: [{ repo, digest }], names: [], types: [], text: '', skip: 0, limit: packagesTogether }
     for (let after: ListedPackage | undefined; ;) {
       const { packages } = await imageContents.packages({ ...query, after }, turn)
@@ -48,17 +78,18 @@ export async function findVulnerabilities(
       if (after === undefined) break
       const names = await imageContents.namesOf({ packages, distribution }, turn)
       const advisories = await source.ofPackages({ groups, names, maxBytes: maxAdvisoryBytes }, turn)
-      if (advisories === undefined) throw tooLarge(digest)
+      if (advisories === undefined) throw tooLarge(`the advisories about ${digest} are too many`)
       found.push(...(await imageContents.match({ packages, distribution, advisories, states }, turn)))
-      if (found.length > maxVulnerabilities) throw tooLarge(digest)
+      if (found.length > maxVulnerabilities) throw tooLarge(`the images have more than ${maxVulnerabilities} vulnerabilities`)
     }
   }
   return found
 }
 
-function tooLarge(digest: string): DomainError {
-  const description = `the advisories about ${digest} are too many for one answer`
-  return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', subject: digest, description }], { reason: 'ANSWER_TOO_LARGE' })
+function tooLarge(description: string): DomainError {
+  return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', subject: 'images', description: `${description}: ask for one platform` }], {
+    reason: 'ANSWER_TOO_LARGE',
+  })
 }
 
 /** Resolves with the vulnerabilities that affect an image, or the images of an index, each once; undefined if the contents of one are not known. */
