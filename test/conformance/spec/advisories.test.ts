@@ -1,5 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
+import { setOf } from '../../../src/base/capability.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
 import { importDocuments, osvDocument } from '../../support/import-advisories.ts'
 import { freshName, makeMember, makeOrganisation, ok, type Organisation } from '../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from './spec-suite.ts'
@@ -177,6 +179,29 @@ specSuite('advisories', (spec) => {
     const [mine] = itemsOf(await spec.ok('ListAdvisories', { uidp: { childrenOf: group } }, { token }), 'advisories')
     expect(await listed(world, { uidp: { ids: [String(mine?.['uid'])] } })).toEqual(['A-1'])
     expectFailure(await spec.call('GetAdvisory', { uid: String(mine?.['uid']) }, { token: other.token }), { code: 5, domain: 'vulnerabilities.taproot.dev' })
+  })
+
+  test('a narrowed token sees its places only, also with a page token of the same caller, and in a newer catalogue', async () => {
+    const world = await imported(spec, (prefix) => [1, 2].map((at) => osvDocument(`A-${at}`, { affected: [packageOf(prefix)] })))
+    const { group, owner, token, prefix } = world
+    const team = uidOf(await spec.ok('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))
+    const ofTeam = (...ids: number[]): JsonObject[] => ids.map((at) => osvDocument(`T-${at}`, { affected: [packageOf(prefix)] }))
+    await importDocuments(spec.server, team, ofTeam(1, 2, 3))
+    const narrowed = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)] })
+    const without = await spec.server.tokenFor(owner, { capabilities: setOf(['groups.list']) })
+    const other = await makeOrganisation(spec.server)
+    const first = await spec.ok('ListAdvisories', { artifactNames: [prefix], pageSize: 1 }, { token })
+    const next = { artifactNames: [prefix], pageSize: 1, pageToken: first['nextPageToken'] ?? '' }
+    const isOfTeam = (ids: readonly string[]): boolean => ids.length > 0 && ids.every((id) => id.startsWith('T-'))
+    for (let round = 0; round < 2; round++) {
+      expect(isOfTeam(await listed({ spec, token: narrowed }, next))).toBe(true)
+      expect((await spec.ok('ListAdvisories', next, { token: narrowed }))['totalCount']).toBe('3')
+      expect(await listed({ spec, token: without }, next)).toEqual([])
+      expectFailure(await spec.call('ListAdvisories', next, { token: other.token }), { code: 3, domain: 'vulnerabilities.taproot.dev' })
+      await importDocuments(spec.server, team, ofTeam(1, 3, 4), { replace: true })
+    }
+    const [mine] = itemsOf(await spec.ok('ListAdvisories', { uidp: { childrenOf: group } }, { token }), 'advisories')
+    expectFailure(await spec.call('GetAdvisory', { uid: uidOf(mine ?? {}) }, { token: narrowed }), { code: 5, domain: 'vulnerabilities.taproot.dev' })
   })
 
   test('the advisories of a deleted group are hidden at once, and do not keep it', async () => {
