@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { mkdir, open, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -86,6 +87,17 @@ describe('what is imported', () => {
     expect(refusals).toEqual([])
     expect(counts).toMatchObject({ documents: ids.length, added: ids.length, refused: 0 })
     expect(idsIn(target)).toEqual(ids)
+  })
+
+  test('a zip with large and small files, which is read in blocks', async () => {
+    // Random texts hardly shrink: the files lie over many blocks, and on their borders.
+    const text = (bytes: number): string => randomBytes(bytes).toString('base64')
+    const large = Array.from({ length: 60 }, (_, at) => `${json(`L-${at}`, { details: text(48 * 1024) })}\n`).join('')
+    const small = Array.from({ length: 300 }, (_, at) => ({ name: `${at}.json`, content: json(`S-${at}`, { details: text(at * 10) }) }))
+    const { counts, refusals, target } = await importPaths([await fileOf('all.zip', zipOf([{ name: 'large.jsonl', content: large }, ...small]))])
+    expect(refusals).toEqual([])
+    expect(counts).toMatchObject({ documents: 360, added: 360 })
+    expect(idsIn(target)).toHaveLength(360)
   })
 
   test('a folder, without what links lead to', async () => {
