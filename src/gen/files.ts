@@ -13,6 +13,7 @@ import { file_taproot_auth_v1_auth } from './taproot/auth/v1/auth_pb.ts'
 import { file_taproot_catalogue_v2_catalogues } from './taproot/catalogue/v2/catalogues_pb.ts'
 import { file_taproot_common_v2_capability } from './taproot/common/v2/capability_pb.ts'
 import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_filter_pb.ts'
+import { file_taproot_events_v1_subscriptions } from './taproot/events/v1/subscriptions_pb.ts'
 import { file_taproot_events_v2_events } from './taproot/events/v2/events_pb.ts'
 import { file_taproot_events_v2_subscriptions } from './taproot/events/v2/subscriptions_pb.ts'
 import { file_taproot_iam_v1_groups } from './taproot/iam/v1/groups_pb.ts'
@@ -60,6 +61,7 @@ export const files: readonly DescFile[] = [
   file_taproot_catalogue_v2_catalogues,
   file_taproot_common_v2_capability,
   file_taproot_common_v2_uidp_filter,
+  file_taproot_events_v1_subscriptions,
   file_taproot_events_v2_events,
   file_taproot_events_v2_subscriptions,
   file_taproot_iam_v1_groups,

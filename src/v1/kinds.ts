@@ -1,5 +1,7 @@
 import { capabilityByEnumNumber, capabilityByName } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
+import { ListSubscriptionsRequestSchema as ListSubscriptionsV1, SubscriptionSchema as SubscriptionV1 } from '../gen/taproot/events/v1/subscriptions_pb.ts'
+import { ListSubscriptionsRequestSchema, SubscriptionSchema } from '../gen/taproot/events/v2/subscriptions_pb.ts'
 import { GroupSchema as GroupV1, ListGroupsRequestSchema as ListGroupsV1 } from '../gen/taproot/iam/v1/groups_pb.ts'
 import {
   Identity_AWSIdentitySchema as AwsV1,
@@ -152,3 +154,9 @@ export const bindingMap = defineMap(BindingV1, RoleBindingSchema, {
 
 /** The filters of a list of role bindings. */
 export const roleBindingFilters = defineMap(ListRoleBindingsV1, ListRoleBindingsRequestSchema, { id: unmapped, uidp: 'uidp' })
+
+/** A subscription. */
+export const subscriptionMap = defineMap(SubscriptionV1, SubscriptionSchema, { id: 'uid', sink: 'sink' })
+
+/** The filters of a list of subscriptions. */
+export const subscriptionFilters = defineMap(ListSubscriptionsV1, ListSubscriptionsRequestSchema, { id: unmapped, uidp: 'uidp' })

@@ -1,4 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
+import { capabilitiesFor } from '../../../src/events/index.ts'
 import { grantedRole, type Things } from './world.ts'
 import { walkTerms } from '../walk/world.ts'
 
@@ -50,6 +51,8 @@ function forgiving(what: ScopedRow): ScopedRow {
 const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const sink = 'https://hooks.example.com/taproot'
+/** The capabilities for the records that any event is about. */
+const allEvents = capabilitiesFor({ types: [], includePulls: false })
 const groupEvents = ['dev.taproot.api.iam.group.']
 const account = { amazon: { account: '123456789012' } }
 const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: grantedRole })
@@ -153,6 +156,9 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
     providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
   })),
 
+  'Subscriptions/Create': row(['subscriptions.create', ...allEvents].join(' '), 'place', (parentId) => ({ parentId, subscription: { sink } })),
+  'Subscriptions/Delete': forgiving(row('subscriptions.delete', 'subscription', (id) => ({ id }))),
+
   'SubscriptionsService/GetSubscription': row('subscriptions.list', 'subscription'),
   'SubscriptionsService/CreateSubscription': row('subscriptions.create groups.list', 'place', below('subscription', { sink, types: groupEvents })),
   'SubscriptionsService/UpdateSubscription': row('subscriptions.update groups.list', 'subscription', changed('subscription', { sink, types: groupEvents })),
@@ -226,6 +232,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   },
   'GroupInvitesService/ListGroupInvites': { needs: 'group_invites.list', of: 'invite', plural: 'groupInvites' },
   'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
+  'Subscriptions/List': { needs: 'subscriptions.list', of: 'subscription', plural: 'items' },
   'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },

@@ -309,7 +309,7 @@ export const noReferences: readonly string[] = [
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
   // A create ignores the id of its resource.
   ...['Group', 'Role', 'RoleBinding'].map((kind) => `iam.v1.${kind}.id`),
-  ...['iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
+  ...['events.v1.Subscription.id', 'events.v1.Subscription.sink', 'iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
   // A catalogue is in no group.
   'catalogue.v2.UseCatalogueRequest.digest',
   // The name of a group at a foreign provider, an address, a random id.

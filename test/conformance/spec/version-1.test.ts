@@ -139,6 +139,19 @@ specSuiteEverywhere('version 1', (spec) => {
     expect(await spec.ok('RoleBindings/Update', { id, identity, role: roleUid('editor') }, { token })).toEqual({ ...made, role: roleUid('editor') })
   })
 
+  // docs/spec/version-1.md#subscriptions
+  test('a subscription is created, listed and deleted', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const sink = 'https://hooks.example.com/v1'
+    const made = await spec.ok('Subscriptions/Create', { parentId: group, subscription: { sink } }, { token })
+    const id = String(made['id'])
+    expect(made).toEqual({ id, sink })
+    expect(itemsOf(await spec.ok('Subscriptions/List', { id }, { token }), 'items')).toEqual([{ id, sink }])
+    expect(await spec.ok('GetSubscription', { uid: id }, { token })).toMatchObject({ sink, types: [] })
+    expect(await spec.ok('Subscriptions/Delete', { id }, { token })).toEqual({})
+    expect(await spec.ok('Subscriptions/List', { id }, { token })).toEqual({ items: [] })
+  })
+
   // docs/spec/conventions.md#retries
   test('a create with an idempotency key happens once', async () => {
     const { group, token } = await makeOrganisation(spec.server)

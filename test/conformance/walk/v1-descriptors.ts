@@ -36,6 +36,10 @@ const messages: Readonly<Record<string, string>> = {
   CreateGroupRequest: '1 parent s, 2 group Group',
   ListGroupsRequest: '1 id s, 2 uidp UIDPFilter, 3 name s',
   GroupList: '1 items []Group',
+  Subscription: '1 id s, 2 sink s',
+  CreateSubscriptionRequest: '1 parent_id s, 2 subscription Subscription',
+  ListSubscriptionsRequest: '1 id s, 2 uidp UIDPFilter',
+  SubscriptionList: '1 items []Subscription',
   ClaimMatch:
     '1 issuer s|iss, 2 issuer_pattern s|iss, 3 subject s|sub, 4 subject_pattern s|sub, 5 audience s|aud, 6 audience_pattern s|aud, 7 claims {s}, 8 claim_patterns {s}',
   StaticKeys: '1 issuer s, 2 subject s, 4 issuer_keys s, 5 expiration ts, 6 audiences []s',

@@ -64,6 +64,19 @@ const table: Readonly<Record<string, V1Method>> = {
     answer: () => ({ id: text, claimMatch: { issuer: text, subject: text } }) as JsonObject,
   },
   'Identities/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/iam/v1/identities/{id}'], answer: () => ({}) },
+  'Subscriptions/Create': {
+    input: 'CreateSubscriptionRequest',
+    output: 'Subscription',
+    rest: ['POST', '/events/v1/subscriptions/{parentId}', 'subscription'],
+    answer: () => ({ id: text, sink: text }) as JsonObject,
+  },
+  'Subscriptions/List': {
+    input: 'ListSubscriptionsRequest',
+    output: 'SubscriptionList',
+    rest: ['GET', '/events/v1/subscriptions'],
+    answer: some({ id: text, sink: text }),
+  },
+  'Subscriptions/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/events/v1/subscriptions/{id}'], answer: () => ({}) },
   'Roles/Create': { input: 'CreateRoleRequest', output: 'Role', rest: ['POST', '/iam/v1/roles/{parentId}', 'role'], answer: () => role },
   'Roles/Update': { input: 'Role', output: 'Role', rest: ['PUT', '/iam/v1/roles/{id}', '*'], answer: () => role },
   'Roles/List': {
