@@ -77,6 +77,7 @@ import {
   restoreTag,
   createTag,
   deleteTag,
+  updateTag,
 } from '../registry/index.ts'
 
 /** Handles Ping, which shows that the service answers. */
@@ -154,6 +155,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ImagesService/GetSize': getSize,
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,
   'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
+  'taproot.registry.v1.Registry/UpdateTag': updateTag,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
   'taproot.vulnerabilities.v2.AdvisoriesService/GetAdvisory': getAdvisory,

@@ -33,6 +33,7 @@ import { file_taproot_iam_v2_terms } from './taproot/iam/v2/terms_pb.ts'
 import { file_taproot_libraries_v2_artifacts } from './taproot/libraries/v2/artifacts_pb.ts'
 import { file_taproot_oidc_v1_security_token_service } from './taproot/oidc/v1/security_token_service_pb.ts'
 import { file_taproot_ping_v2_ping } from './taproot/ping/v2/ping_pb.ts'
+import { file_taproot_registry_v1_registry } from './taproot/registry/v1/registry_pb.ts'
 import { file_taproot_registry_v2_contents } from './taproot/registry/v2/contents_pb.ts'
 import { file_taproot_registry_v2_history } from './taproot/registry/v2/history_pb.ts'
 import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb.ts'
@@ -81,6 +82,7 @@ export const files: readonly DescFile[] = [
   file_taproot_libraries_v2_artifacts,
   file_taproot_oidc_v1_security_token_service,
   file_taproot_ping_v2_ping,
+  file_taproot_registry_v1_registry,
   file_taproot_registry_v2_contents,
   file_taproot_registry_v2_history,
   file_taproot_registry_v2_images,

@@ -6,16 +6,17 @@ import { IdentitySchema as IdentityV1, type LookupIdentityRequest } from '../gen
 import type { Identity, LookupIdentityResponse } from '../gen/taproot/iam/v2/identities_pb.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { identityMap } from './kinds.ts'
-import { forwarded, type MethodMapping } from './mapped-methods.ts'
+import { forwarded, type MethodMapping, type NewRecordFacts } from './mapped-methods.ts'
 
 /** Default and maximum lifetime of static keys in a create, in milliseconds (docs/spec/version-1.md#identities). */
 const staticKeysLifeMs = 30 * 24 * 3600 * 1000
 
 /** Limits the life of static keys in a new identity. Throws code 3 if it is longer. */
-export function limitStaticKeys(record: Message, nowMs: number): void {
+export function limitStaticKeys(record: Message, { services }: NewRecordFacts): void {
   const { relationship } = record as Identity // the record of a create of identities
   if (relationship.case !== 'staticKeys') return
   const keys = relationship.value
+  const nowMs = services.clock.now()
   keys.expirationTime ??= timestampFromMs(nowMs + staticKeysLifeMs)
   if (timestampMs(keys.expirationTime) > nowMs + staticKeysLifeMs) throw DomainError.invalid('static_keys.expiration_time', 'must be at most 30 days from now')
 }
@@ -39,7 +40,7 @@ export const looksUp: MethodMapping = () => ({
     const { message } = await forwarded({ call, dispatch }, lookup, { toV2 })
     const { uid } = message as LookupIdentityResponse // the answer of this method
     if (services.cache.tables.get('Identity', uid) === undefined) throw notFound('Identity', '')
-    const { page } = await dispatch(new InnerCall(call, list, () => create(list.input, { uidp: { ids: [uid] } })))
+    const { page } = await dispatch(new InnerCall(call, list, create(list.input, { uidp: { ids: [uid] } })))
     const seen = page?.items[0]
     if (seen !== undefined) return { message: identityMap.toV1(seen.message) }
     const { issuer, subject } = asked

@@ -3,6 +3,8 @@ import type { Dispatch } from '../transport/call.ts'
 import { limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
+import { repoFilters, repoMap, tagFilters, tagMap } from './registry-maps.ts'
+import { createsRepo, keepDigest, replacesRepo, updatesTag, withStoredReadme } from './repos.ts'
 import { creates, deletes, lists, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
@@ -28,6 +30,14 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'iam.v1.RoleBindings/Update': replaces('iam.v2.RoleBindingsService/UpdateRoleBinding', maps.roleBindingMap),
   'iam.v1.RoleBindings/List': lists('iam.v2.RoleBindingsService/ListRoleBindings', { filters: maps.roleBindingFilters, items: maps.bindingMap }),
   'iam.v1.RoleBindings/Delete': deletes('iam.v2.RoleBindingsService/DeleteRoleBinding'),
+  'registry.v1.Registry/CreateRepo': createsRepo,
+  'registry.v1.Registry/UpdateRepo': replacesRepo,
+  'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, complete: withStoredReadme }),
+  'registry.v1.Registry/DeleteRepo': deletes('registry.v2.ReposService/DeleteRepo'),
+  'registry.v1.Registry/CreateTag': creates('registry.v2.TagsService/CreateTag', tagMap, keepDigest),
+  'registry.v1.Registry/UpdateTag': updatesTag,
+  'registry.v1.Registry/ListTags': lists('registry.v2.TagsService/ListTags', { filters: tagFilters, items: tagMap }),
+  'registry.v1.Registry/DeleteTag': deletes('registry.v2.TagsService/DeleteTag'),
 }
 
 /** The methods of version 1 that are answered by those of version 2. */

@@ -13,9 +13,12 @@ export function methodNamed(name: string): MethodRow {
   return found
 }
 
+/** Reads and maps the request of an outer call. Calls `arrived` like Call.decode. */
+export type ReadRequest = (arrived?: () => void) => Promise<Message>
+
 /**
- * A call of a method of version 2 with the credentials, headers and limits of a call of version 1. It goes through the whole pipeline. Only the first inner
- * call of an outer call reads its request.
+ * A call of a method of version 2 with the credentials, headers and limits of a call of version 1. It goes through the whole pipeline. The first inner call of
+ * an outer call reads its request. Later ones get a message. They have no preconditions, because those are about the first.
  */
 export class InnerCall implements Call {
   readonly method: MethodRow
@@ -25,17 +28,18 @@ export class InnerCall implements Call {
   readonly validateOnly: boolean
   readonly remoteAddress: string
   readonly #outer: Call
-  readonly #message: (arrived?: () => void) => Promise<Message> | Message
+  readonly #request: Message | ReadRequest
 
-  constructor(outer: Call, method: MethodRow, message: (arrived?: () => void) => Promise<Message> | Message) {
+  constructor(outer: Call, method: MethodRow, request: Message | ReadRequest) {
     this.method = method
     this.calledAs = outer.method
-    this.headers = outer.headers
+    const { ifMatch: _match, ifNoneMatch: _noneMatch, idempotencyKey: _key, ...later } = outer.headers
+    this.headers = typeof request === 'function' ? outer.headers : later
     this.transport = outer.transport
     this.validateOnly = outer.validateOnly
     this.remoteAddress = outer.remoteAddress
     this.#outer = outer
-    this.#message = message
+    this.#request = request
   }
 
   get signal(): AbortSignal {
@@ -47,7 +51,7 @@ export class InnerCall implements Call {
   }
 
   async decode(arrived?: () => void): Promise<DecodedCall> {
-    return { message: await this.#message(arrived) }
+    return { message: typeof this.#request === 'function' ? await this.#request(arrived) : this.#request }
   }
 }
 

@@ -13,7 +13,13 @@ import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 export interface Version1Options {
   /** The pipeline of version 2. */
   readonly dispatch: Dispatch
-  readonly services: Pick<Services, 'cache' | 'clock'>
+  readonly services: Services
+}
+
+/** What is known when a create maps its record. The caller is not authorized yet. */
+export interface NewRecordFacts {
+  readonly parent: string
+  readonly services: Services
 }
 
 /** A method of version 1. */
@@ -37,7 +43,7 @@ function membersOf(message: Message): Members {
 export async function forwarded(
   outer: { readonly call: Call; readonly dispatch: Dispatch },
   method: MethodRow,
-  { toV2, pathInV1 = (path) => path }: { readonly toV2: (message: Message) => Message; readonly pathInV1?: (path: string) => string },
+  { toV2, pathInV1 = (path) => path }: Pick<RequestMapping, 'toV2'> & Partial<RequestMapping>,
 ): Promise<Answer> {
   const { call, dispatch } = outer
   try {
@@ -55,44 +61,65 @@ function heldIn(input: DescMessage, resource: DescMessage): string {
 }
 
 /** Returns the answer with one record. */
-function recordAnswer(map: FieldMap, { message, etag }: Answer): Answer {
+export function recordAnswer(map: FieldMap, { message, etag }: Answer): Answer {
   return { message: map.toV1(message), ...(etag === undefined ? {} : { etag }) }
 }
 
-/** Maps a create: the parent, and the resource in a field. `settle` completes or refuses the record of version 2. */
-export function creates(name: string, map: FieldMap, settle?: (record: Message, nowMs: number) => void): MethodMapping {
-  const method = methodNamed(name)
-  return ({ input }) => {
-    const held = [heldIn(input, map.v1), heldIn(method.input, map.v2)] as const
-    const parent = input.fields.find((field) => field.fieldKind === 'scalar')
-    if (parent === undefined) throw new TypeError(`${input.typeName} has no parent`)
-    const toV2 = (request: Message, nowMs: number): Message => {
+/** How requests of a method map to version 2, and names of fields back. */
+export interface RequestMapping {
+  readonly toV2: (request: Message) => Message
+  readonly pathInV1: (path: string) => string
+}
+
+/** Returns the mapping of a create: the parent, and the resource in a field. `settle` completes or refuses the record of version 2. */
+export function createRequests(
+  input: DescMessage,
+  method: MethodRow,
+  { map, settle }: { map: FieldMap; settle?: (record: Message, parent: string) => void },
+): RequestMapping {
+  const [held, heldV2] = [heldIn(input, map.v1), heldIn(method.input, map.v2)]
+  const parent = input.fields.find((field) => field.fieldKind === 'scalar')
+  if (parent === undefined) throw new TypeError(`${input.typeName} has no parent`)
+  return {
+    toV2(request) {
       const members = membersOf(request)
-      const given = members[held[0]] as Message | undefined // a field with a message
+      const given = members[held] as Message | undefined // a field with a message
+      const at = String(members[parent.localName])
       const record = given === undefined ? undefined : map.toV2(given)
-      if (record !== undefined) settle?.(record, nowMs)
-      return create(method.input, { parent: members[parent.localName], ...(record === undefined ? {} : { [held[1]]: record }) })
-    }
-    const pathInV1 = (path: string): string => (path === 'parent' ? parent.name : map.pathInV1(path))
-    return {
-      method,
-      answer: async (call, { dispatch, services }) =>
-        recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2: (request) => toV2(request, services.clock.now()), pathInV1 })),
-    }
+      if (record !== undefined) settle?.(record, at)
+      return create(method.input, { parent: at, ...(record === undefined ? {} : { [heldV2]: record }) })
+    },
+    pathInV1: (path) => (path === 'parent' ? parent.name : map.pathInV1(path)),
   }
 }
 
-/** Maps an update, which replaces the whole record. Fields in `kept` (proto names of version 1) keep their value if the request does not set them. */
-export function replaces(name: string, map: FieldMap, kept: readonly string[] = []): MethodMapping {
+/** Maps a create. `settle` completes or refuses the record of version 2. */
+export function creates(name: string, map: FieldMap, settle?: (record: Message, facts: NewRecordFacts) => void): MethodMapping {
   const method = methodNamed(name)
+  return ({ input }) => ({
+    method,
+    async answer(call, { dispatch, services }) {
+      const requests = createRequests(input, method, { map, settle: (record, parent) => settle?.(record, { parent, services }) })
+      return recordAnswer(map, await forwarded({ call, dispatch }, method, requests))
+    },
+  })
+}
+
+/** Returns the mapping of an update, which replaces the whole record. Fields in `kept` keep their value if the request does not set them. */
+export function replaceRequests(method: MethodRow, map: FieldMap, kept: readonly string[]): RequestMapping {
   const held = heldIn(method.input, map.v2)
   const keeps = new Set(kept)
-  const toV2 = (request: Message): Message =>
-    create(method.input, { [held]: map.toV2(request), updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) })
-  return () => ({
-    method,
-    answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, method, { toV2, pathInV1: map.pathInV1 })),
-  })
+  return {
+    toV2: (request) => create(method.input, { [held]: map.toV2(request), updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) }),
+    pathInV1: map.pathInV1,
+  }
+}
+
+/** Maps an update. Fields in `kept` (proto names of version 1) keep their value if the request does not set them. */
+export function replaces(name: string, map: FieldMap, kept: readonly string[] = []): MethodMapping {
+  const method = methodNamed(name)
+  const requests = replaceRequests(method, map, kept)
+  return () => ({ method, answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, method, requests)) })
 }
 
 /** Maps a delete. It also succeeds if the record does not exist, or if the caller may not see it. */
@@ -138,10 +165,12 @@ export interface ListMapping {
   readonly items: FieldMap
   /** The local name of a filter by parent, which version 2 has in `uidp`. */
   readonly parentField?: string
+  /** Adds to the record of a list by `id` what its record of version 2 does not have. */
+  readonly complete?: (call: Call, dispatch: Dispatch, item: Shown) => Promise<Message>
 }
 
 /** Maps a list, which returns all records that the caller may see. */
-export function lists(name: string, { filters, items, parentField }: ListMapping): MethodMapping {
+export function lists(name: string, { filters, items, parentField, complete }: ListMapping): MethodMapping {
   const method = methodNamed(name)
   const toV2 = (request: Message): Message => {
     const found = filters.toV2(request)
@@ -166,8 +195,15 @@ export function lists(name: string, { filters, items, parentField }: ListMapping
       }
     }
     const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
-      const first = await forwarded({ call, dispatch }, method, { toV2, pathInV1: (path) => filterInV1(filters, path) })
+      let isOne = false
+      const mapped = (request: Message): Message => {
+        isOne = membersOf(request)['id'] !== ''
+        return toV2(request)
+      }
+      const first = await forwarded({ call, dispatch }, method, { toV2: mapped, pathInV1: (path) => filterInV1(filters, path) })
       const page = pageOf(first.page)
+      const [one] = page.items
+      if (isOne && complete !== undefined && one !== undefined) return { message: create(output, { [field.localName]: [await complete(call, dispatch, one)] }) }
       const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
       return { message, page, ...(first.next === undefined ? {} : { more: following(first) }) }
     }

@@ -107,7 +107,7 @@ describe('API methods', () => {
     ['GetRepoReadme', { verb: 'get', kind: 'RepoReadme', capabilities: ['repo.list'] }],
     ['ListDocuments', { verb: 'custom', scope: 'public', kind: undefined }],
   ])('API methods have the annotations of the schema: %s', (rpc, expected) => {
-    expect(methods.find((row) => row.rpc === rpc)).toMatchObject(expected)
+    expect(methods.find((row) => row.rpc === rpc && !row.service.includes('.registry.v1.'))).toMatchObject(expected)
   })
 
   it('API methods exchange tokens by GET and by POST', () => {

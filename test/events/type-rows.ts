@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { methods } from '../../src/base/schema/schema.ts'
 import { rootOf, trustedUid } from '../../src/base/uid.ts'
+import { isMapped } from '../support/api-clients.ts'
 import { freshName, makeMember, roleUid, type Organisation, type TestServer } from '../support/test-server.ts'
 import { asEventBody, type ExpectedEvent } from './event-ground.ts'
 
@@ -30,7 +31,7 @@ async function recordEvent(scene: Scene, rpc: string, request: JsonObject, sourc
 }
 
 function bodyTypeOf(rpc: string, side: 'input' | 'output'): string {
-  const method = methods.find((row) => row.rpc === rpc && row.event !== undefined)
+  const method = methods.find((row) => row.rpc === rpc && row.event !== undefined && !isMapped(row))
   return String(method?.[side].typeName).replace(/^taproot\./, '')
 }
 

@@ -4,6 +4,7 @@ import { createJsonEncoders } from '../../src/transport/json-encode.ts'
 import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods, registry } from '../../src/base/schema/schema.ts'
 import { StatusSchema } from '../../src/gen/google/rpc/status_pb.ts'
+import { mappedMethods } from '../../src/v1/index.ts'
 import { anyUnpack } from '@bufbuild/protobuf/wkt'
 import { toJson } from '@bufbuild/protobuf'
 
@@ -43,10 +44,16 @@ export interface ApiClient {
 
 const encoders = createJsonEncoders()
 
-/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names. */
+/** True for a method of version 1 that calls those of version 2. */
+export function isMapped(method: MethodRow): boolean {
+  return mappedMethods.has(method)
+}
+
+/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names and for version 1. */
 export function methodOf(rpc: string): MethodRow {
   const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
-  const found = methods.filter((method) => method.rpc === name && (service === undefined || method.service.endsWith(`.${service}`)))
+  const isOf = (method: MethodRow): boolean => (service === undefined ? !isMapped(method) : method.service.endsWith(`.${service}`))
+  const found = methods.filter((method) => method.rpc === name && isOf(method))
   if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${rpc}`)
   return found[0]
 }

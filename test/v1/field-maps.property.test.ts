@@ -6,9 +6,10 @@ import { capabilities } from '../../src/base/capability.ts'
 import type { Role } from '../../src/gen/taproot/iam/v1/roles_pb.ts'
 import type { FieldMap } from '../../src/v1/field-map.ts'
 import * as maps from '../../src/v1/kinds.ts'
+import * as registryMaps from '../../src/v1/registry-maps.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 
-const tables = Object.entries(maps).filter((entry): entry is [string, FieldMap] => 'pathInV1' in entry[1])
+const tables = Object.entries({ ...maps, ...registryMaps }).filter((entry): entry is [string, FieldMap] => 'pathInV1' in entry[1])
 
 /** Returns the message without the fields that a map says it loses. */
 function kept({ v1, computed, nested }: FieldMap, message: Message): Message {

@@ -1,9 +1,11 @@
 import { DomainError } from '../errors.ts'
 import { registry } from './schema.ts'
 
-/** JSON names of the schema's fields whose JSON name differs: `claim_match` -> `claimMatch`. */
+/** JSON names of fields that clients know: `claim_match` -> `claimMatch`. Messages of the store have names of their own. */
 const jsonNames: ReadonlyMap<string, string> = new Map(
-  [...registry].flatMap((type) => (type.kind === 'message' ? type.fields.map(({ name, jsonName }) => [name, jsonName] as const) : [])),
+  [...registry].flatMap((type) =>
+    type.kind === 'message' && !type.typeName.startsWith('taproot.store.') ? type.fields.map(({ name, jsonName }) => [name, jsonName] as const) : [],
+  ),
 )
 
 /**

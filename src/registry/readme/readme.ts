@@ -73,6 +73,12 @@ export const getRepoReadme: Handler = async (services, context, message) => {
   return answerOf((await readReadme(services, record, context.signal)).record)
 }
 
+/** Returns the content of a repo's readme; undefined if there is no such repo. Throws StoreError as a DomainError. */
+export async function readmeOf(services: Services, uid: string, signal: AbortSignal): Promise<string | undefined> {
+  const record = services.cache.tables.get('Repo', uid)
+  return record === undefined ? undefined : (await readReadme(services, record, signal)).record.content
+}
+
 function isSynced(record: CachedRecord): boolean {
   return messageOf(record, 'Repo').syncConfig !== undefined
 }

@@ -2,7 +2,8 @@ import { clone, create } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
 import type { MethodEvent } from '../../base/schema/method.ts'
-import type { Uid } from '../../base/uid.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
+import type { Tag as TagV1 } from '../../gen/taproot/registry/v1/registry_pb.ts'
 import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
@@ -166,6 +167,37 @@ export const createTag: Handler = async (services, context, message) => {
     }),
   )
   return outcome.kind === 'made' ? recordAnswer(tagKind, services, outcome.made) : earlierTag(services, outcome.uids)
+}
+
+/**
+ * UpdateTag of version 1: moves the tag and replaces its other fields. Without a digest, the tag keeps its digest. Answers the tag of version 2
+ * (docs/spec/version-1.md#tags).
+ */
+export const updateTag: Handler = async (services, context, message) => {
+  const { id, name, digest, deprecated, bundles } = message as TagV1
+  const wantedBy = (current: CachedRecord): { where: { repo: Uid; name: string }; state: TagState } => {
+    if (name !== '' && name !== current.name) throw DomainError.invalid('name', 'cannot be changed: create another tag')
+    // A stored digest was validated when it was written.
+    const next = (digest === '' ? tagOf(current).digest : digest) as Digest
+    assertValid(TagSchema, create(TagSchema, { name: current.name, digest: next, deprecated, bundles }))
+    return { where: { repo: trustedUid(current.parent), name: current.name }, state: { digest: next, deprecated, bundles } }
+  }
+  const tag = await commitPrepared(services, context, {
+    prepare(signal) {
+      const { where, state } = wantedBy(existingRecord(tagKind, { tables: services.cache.tables }, id))
+      return readMoveFacts(services, { ...where, digest: state.digest }, signal)
+    },
+    plan(planning, facts): MutationPlan<Resource> {
+      const record = existingRecord(tagKind, planning, id)
+      assertEtag(record, context.ifMatch)
+      const { where, state } = wantedBy(record)
+      const changes = new ChangeSet()
+      const planned = planMove(planning, changes, { ...where, state, facts })
+      emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
+      return { changes, result: planned.tag }
+    },
+  })
+  return recordAnswer(tagKind, services, tag)
 }
 
 /** Answers a request whose idempotency key was used before: with the current state of the tag. */

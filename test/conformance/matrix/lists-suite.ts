@@ -1,9 +1,9 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { ok } from '../../support/test-server.ts'
-import type { Reply } from '../../support/api-clients.ts'
+import { isMapped, type Reply } from '../../support/api-clients.ts'
 import { builtInRoles } from '../../../src/base/roles.ts'
-import { fieldNameAt, isMapped, methodNamed } from '../walk/cases/method-case.ts'
+import { fieldNameAt, methodNamed } from '../walk/cases/method-case.ts'
 import { ask, forEach, nowhere } from './asking.ts'
 import { callerRows, realPlaces, type CallerName, type CallerRow, type RealPlace } from './callers.ts'
 import { may } from './expected.ts'
@@ -69,7 +69,7 @@ function filtersBy(method: string): readonly { field: string; of: (world: Matrix
     ]
   }
   if (method === 'Roles/List') return [...own, { field: 'parent', of: place, request: (parent) => ({ parent }) }]
-  if (method === 'TagsService/ListTags') {
+  if (method === 'TagsService/ListTags' || method === 'Registry/ListTags') {
     return [...own, { field: 'digest', of: (world, at) => world.things[at].digest, request: (digest) => ({ digest }) }]
   }
   if (method !== 'ExternalGroupRoleMappingsService/ListExternalGroupRoleMappings') return own

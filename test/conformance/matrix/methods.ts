@@ -186,6 +186,13 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
     endTime: '2026-01-02T00:00:00.000Z',
   })),
 
+  'Registry/CreateRepo': row('repo.create', 'place', (parentId) => ({ parentId, repo: { name: 'made' } })),
+  'Registry/UpdateRepo': row('repo.update', 'repo', (id) => ({ id, name: 'replaced' })),
+  'Registry/DeleteRepo': forgiving(row('repo.delete', 'repo', (id) => ({ id }))),
+  'Registry/CreateTag': row('tag.create', 'repo', (repoId, { digest }) => ({ repoId, tag: { name: 'made', digest } })),
+  'Registry/UpdateTag': row('tag.update', 'tag', (id) => ({ id, deprecated: true })),
+  'Registry/DeleteTag': forgiving(row('tag.delete', 'tag', (id) => ({ id }))),
+
   'ReposService/GetRepo': row('repo.list', 'repo'),
   'ReposService/CreateRepo': row('repo.create', 'place', below('repo', { name: 'made' })),
   'ReposService/UpdateRepo': row('repo.update', 'repo', changed('repo')),
@@ -234,6 +241,8 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
   'Subscriptions/List': { needs: 'subscriptions.list', of: 'subscription', plural: 'items' },
   'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
+  'Registry/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'items' },
+  'Registry/ListTags': { needs: 'tag.list', of: 'tag', plural: 'items' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },

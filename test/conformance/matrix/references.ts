@@ -244,6 +244,21 @@ export const references: readonly ReferenceRow[] = [
     because: 'a mirror is ended by who may change its source',
   },
   {
+    field: 'registry.v1.Tag.digest',
+    method: 'Registry/CreateTag',
+    request: (digest, own) => ({ repoId: own.repo, tag: { name: 'made', digest } }),
+    root: [0, 9, 9, 9, 9, 9],
+    subgroup: [0, 9, 9, 9, 9, 9],
+    ...held,
+  },
+  {
+    field: 'registry.v1.SyncConfig.source',
+    names: 'repo',
+    request: (value, own) => ({ parentId: own.place, repo: { name: freshName('synced'), sync_config: { source: value } } }),
+    ...source,
+    method: 'Registry/CreateRepo',
+  },
+  {
     field: 'registry.v2.Tag.digest',
     method: 'TagsService/CreateTag',
     request: (digest, own) => ({ parent: own.repo, tag: { name: freshName('tag'), digest } }),
@@ -309,6 +324,8 @@ export const noReferences: readonly string[] = [
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
   // A create ignores the id of its resource.
   ...['Group', 'Role', 'RoleBinding'].map((kind) => `iam.v1.${kind}.id`),
+  ...['registry.v1.Repo.*', 'registry.v1.CustomOverlay.*', 'registry.v1.Tag.id', 'registry.v1.Tag.bundles'],
+  ...['google', 'amazon', 'azure'].map((cloud) => `registry.v1.SyncConfig.${cloud}`),
   ...['events.v1.Subscription.id', 'events.v1.Subscription.sink', 'iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
   // A catalogue is in no group.
   'catalogue.v2.UseCatalogueRequest.digest',

@@ -2,9 +2,10 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { setOf } from '../../../src/base/capability.ts'
 import { makeMember, ok } from '../../support/test-server.ts'
-import { isMapped, movedTo, placeIn, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
+import { movedTo, placeIn, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
 import { confinedToken, missingSibling, restrictedToken, tokenWith } from './world.ts'
 import { garbage, unsigned, useless, needs, call, refused, shapeOf, listed, expectDenied, expectHidden, type Subject, type Check } from './checked-call.ts'
+import { isMapped } from '../../support/api-clients.ts'
 
 /** The four cases that are tried for every method and every kind of caller. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const

@@ -1,9 +1,9 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
-import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
+import { isMapped, type ApiClient, type Options, type Reply } from '../../support/api-clients.ts'
 import { freshName, ok } from '../../support/test-server.ts'
 import type { Walked } from './cases/cases.ts'
-import { isForgiving, isMapped, movedTo, placeIn, pluralOf } from './cases/method-case.ts'
+import { isForgiving, movedTo, placeIn, pluralOf } from './cases/method-case.ts'
 import { keysWrittenSince, revisionOf } from '../../support/store-changes.ts'
 import { auditLines, missingSibling, swept, type World } from './world.ts'
 

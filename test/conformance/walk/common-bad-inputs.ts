@@ -2,7 +2,8 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { long, longUid } from './bad-fields.ts'
-import { camelCase, effectOf, isForgiving, isMapped, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
+import { camelCase, effectOf, isForgiving, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
+import { isMapped } from '../../support/api-clients.ts'
 
 /** Returns a message of little more than `length` bytes whose only field is unknown to every type: field 2000, a text. */
 function hugeMessage(length: number): Uint8Array {

@@ -14,6 +14,7 @@ import {
  * The messages of version 1, with the descriptors of their public clients. They are written by hand, independent of the schema and of the generated code.
  * - `s` is a text, `b` a flag, `i` a 32-bit number, `ts` a time.
  * - `[]` is a list. `{s}` and `{i}` are maps from texts. `|x` is a member of the oneof `x`.
+ * - `a=b` is a field whose JSON name is `b`.
  * - Any other name is a message of this table.
  */
 const messages: Readonly<Record<string, string>> = {
@@ -36,6 +37,18 @@ const messages: Readonly<Record<string, string>> = {
   CreateGroupRequest: '1 parent s, 2 group Group',
   ListGroupsRequest: '1 id s, 2 uidp UIDPFilter, 3 name s',
   GroupList: '1 items []Group',
+  SyncConfig: '1 source s, 2 unique_tags b, 3 expiration ts, 4 google s, 5 amazon s, 6 azure s, 7 sync_apks b, 8 apko_overlay s, 9 grace_period b',
+  Certificate: '1 name s, 2 content s',
+  Certificates: '1 additional []Certificate, 2 providers []s',
+  CustomOverlay: '2 environment {s}, 3 annotations {s}, 15 certificates Certificates',
+  Repo: '1 id s, 2 name s, 3 catalog_tier i, 4 bundles []s, 5 readme s, 6 sync_config=sync_config SyncConfig, 7 custom_overlay CustomOverlay, 8 aliases []s, 9 create_time ts, 10 active_tags []s, 11 description s',
+  CreateRepoRequest: '1 parent_id s, 2 repo Repo, 3 prevent_existing b',
+  ListReposRequest: '1 uidp UIDPFilter, 2 name s, 3 id s',
+  RepoList: '1 items []Repo',
+  Tag: '1 id s, 2 name s, 3 digest s, 4 last_updated ts, 5 deprecated b, 6 bundles []s',
+  CreateTagRequest: '1 repo_id s, 2 tag Tag',
+  ListTagsRequest: '1 uidp UIDPFilter, 2 name s, 3 updated_since ts, 6 exclude_referrers b, 7 exclude_dates b, 8 exclude_epochs b, 9 id s, 10 digest s',
+  TagList: '1 items []Tag',
   Subscription: '1 id s, 2 sink s',
   CreateSubscriptionRequest: '1 parent_id s, 2 subscription Subscription',
   ListSubscriptionsRequest: '1 id s, 2 uidp UIDPFilter',
@@ -83,14 +96,15 @@ function typeNameOf(inner: string, message: string): string {
 
 /** Returns a field of `message`. `oneofs` are the names of the oneofs of the message. */
 function fieldOf(text: string, message = '', oneofs: readonly string[] = []): FieldDescriptorProto {
-  const [number, name, whole] = text.split(' ') as [string, string, string] // the form of the table
+  const [number, names, whole] = text.split(' ') as [string, string, string] // the form of the table
+  const [name = '', jsonName = camel(name)] = names.split('=')
   const [type = '', oneof] = whole.split('|')
   const isMap = type.startsWith('{')
   const inner = isMap ? entryName(name) : type.replace('[]', '')
   const scalar = scalars[inner]
   return create(FieldDescriptorProtoSchema, {
     name,
-    jsonName: camel(name),
+    jsonName,
     number: Number(number),
     ...(oneof === undefined ? {} : { oneofIndex: oneofs.indexOf(oneof) }),
     label: isMap || type.startsWith('[]') ? FieldDescriptorProto_Label.REPEATED : FieldDescriptorProto_Label.OPTIONAL,

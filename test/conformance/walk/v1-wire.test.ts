@@ -26,6 +26,8 @@ const group = { id: text, name: text } as JsonObject
 const role = { id: text, name: text, capabilities: ['groups.list'] } as JsonObject
 const binding = { id: text, identity: text, group: text, role: text } as JsonObject
 const identity = { id: text, name: text, createdAt: time, updatedAt: time, claimMatch: { issuer: text, subject: text } } as JsonObject
+const repo = { id: text, name: text, createTime: time } as JsonObject
+const tag = { id: text, name: text, digest: text, lastUpdated: time } as JsonObject
 const changedGroup = { ...group, description: 'changed' } as JsonObject
 
 /** The answer of a list that contains a record with these fields. */
@@ -77,6 +79,14 @@ const table: Readonly<Record<string, V1Method>> = {
     answer: some({ id: text, sink: text }),
   },
   'Subscriptions/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/events/v1/subscriptions/{id}'], answer: () => ({}) },
+  'Registry/CreateRepo': { input: 'CreateRepoRequest', output: 'Repo', rest: ['POST', '/registry/v1/repos/{parentId}', 'repo'], answer: () => repo },
+  'Registry/UpdateRepo': { input: 'Repo', output: 'Repo', rest: ['PUT', '/registry/v1/repos/{id}', '*'], answer: () => repo },
+  'Registry/ListRepos': { input: 'ListReposRequest', output: 'RepoList', rest: ['GET', '/registry/v1/repos'], answer: some(repo) },
+  'Registry/DeleteRepo': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/registry/v1/repos/{id}'], answer: () => ({}) },
+  'Registry/CreateTag': { input: 'CreateTagRequest', output: 'Tag', rest: ['POST', '/registry/v1/tags/{repoId}', 'tag'], answer: () => tag },
+  'Registry/UpdateTag': { input: 'Tag', output: 'Tag', rest: ['PUT', '/registry/v1/tags/{id}', '*'], answer: () => ({ ...tag, deprecated: true }) },
+  'Registry/ListTags': { input: 'ListTagsRequest', output: 'TagList', rest: ['GET', '/registry/v1/tags'], answer: some(tag) },
+  'Registry/DeleteTag': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/registry/v1/tags/{id}'], answer: () => ({}) },
   'Roles/Create': { input: 'CreateRoleRequest', output: 'Role', rest: ['POST', '/iam/v1/roles/{parentId}', 'role'], answer: () => role },
   'Roles/Update': { input: 'Role', output: 'Role', rest: ['PUT', '/iam/v1/roles/{id}', '*'], answer: () => role },
   'Roles/List': {
@@ -245,7 +255,7 @@ describe('messages of version 1 clients', () => {
     expect(response.status, answered).toBe(200)
     const { emailVerified: _own, ...json } = JSON.parse(answered === '' ? '{}' : answered) as JsonObject
     // Fails on a key that is not in the descriptors; enums are names in JSON.
-    const numbers = JSON.parse(JSON.stringify(json).replaceAll(/"(kind|status)":"[A-Z_]+"/g, '"$1":0')) as JsonObject
+    const numbers = JSON.parse(JSON.stringify(json).replaceAll(/"(kind|status|catalogTier)":"[A-Z_]+"/g, '"$1":0')) as JsonObject
     expect(isMessage(fromJson(v1Message(output), numbers), v1Message(output))).toBe(true)
     expect(json).toMatchObject(answer(world))
   })

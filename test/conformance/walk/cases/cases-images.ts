@@ -16,7 +16,7 @@ interface Pushed {
 }
 
 /** Creates a repo below `parent` and pushes a tag to it `count` times, as the operator. */
-async function pushed(world: World, options: { parent?: string; tag?: string; times?: number } = {}): Promise<Pushed> {
+export async function pushed(world: World, options: { parent?: string; tag?: string; times?: number } = {}): Promise<Pushed> {
   const { server, group, owner, other } = world
   const { parent = group, tag = 'latest', times = 1 } = options
   const name = freshName('repo')
@@ -33,7 +33,8 @@ async function pushed(world: World, options: { parent?: string; tag?: string; ti
   return { repo, digests }
 }
 
-async function newTag(world: World): Promise<string> {
+/** Creates a tag in a new repo, and returns its uid. */
+export async function newTag(world: World): Promise<string> {
   const { repo, digests } = await pushed(world)
   return made(world, 'CreateTag', { parent: repo, tag: { name: 'made', digest: digests[0] ?? '' } })
 }

@@ -17,6 +17,7 @@ import { securityAdvisoryCases } from './cases-security-advisories.ts'
 import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
 import { iamV1Cases } from './v1/iam-cases.ts'
+import { registryV1Cases } from './v1/registry-cases.ts'
 import { subscriptionV1Cases } from './v1/subscription-cases.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
 import type { MethodRow } from '../../../../src/base/schema/method.ts'
@@ -43,6 +44,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...securityAdvisoryCases,
   ...libraryCases,
   ...iamV1Cases,
+  ...registryV1Cases,
   ...subscriptionV1Cases,
 }
 

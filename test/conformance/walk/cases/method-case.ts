@@ -1,8 +1,7 @@
 import type { DescMessage, JsonObject } from '@bufbuild/protobuf'
 import type { MethodRow, MethodVerb } from '../../../../src/base/schema/method.ts'
 import { methods, resources } from '../../../../src/base/schema/schema.ts'
-import { mappedMethods } from '../../../../src/v1/index.ts'
-import type { Options } from '../../../support/api-clients.ts'
+import { isMapped, type Options } from '../../../support/api-clients.ts'
 import type { World } from '../world.ts'
 
 /** Parts of a call that replace those of the schema. */
@@ -93,11 +92,6 @@ export interface MethodCase {
  * - `public`: anyone
  */
 export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' | 'external' | 'public'
-
-/** True for a method of version 1 that calls those of version 2. */
-export function isMapped(method: MethodRow): boolean {
-  return mappedMethods.has(method)
-}
 
 /** Returns the effect of a method. The schema has none for methods of version 1. */
 export function effectOf(method: MethodRow): MethodVerb {

@@ -1,0 +1,134 @@
+import { create, type Message } from '@bufbuild/protobuf'
+import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import { DomainError } from '../base/errors.ts'
+import { messageOf } from '../cache/records/record-types.ts'
+import type { Shown } from '../engine/services.ts'
+import { RepoSchema as RepoV1Schema, type CreateRepoRequest, type Repo as RepoV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
+import type { RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
+import type { Tag } from '../gen/taproot/registry/v2/tags_pb.ts'
+import { readmeOf } from '../registry/index.ts'
+import type { Answer, Call, Dispatch } from '../transport/call.ts'
+import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
+import {
+  createRequests,
+  forwarded,
+  recordAnswer,
+  replaceRequests,
+  type MethodMapping,
+  type NewRecordFacts,
+  type RequestMapping,
+  type Version1Options,
+} from './mapped-methods.ts'
+import { repoMap, tagMap } from './registry-maps.ts'
+
+const update = methodNamed('registry.v2.ReposService/UpdateRepo')
+const getReadme = methodNamed('registry.v2.ReposService/GetRepoReadme')
+const updateReadme = methodNamed('registry.v2.ReposService/UpdateRepoReadme')
+const createRepo = methodNamed('registry.v2.ReposService/CreateRepo')
+
+/** Fields that an update of a repo keeps if they are not set, because clients of version 1 do not send them. */
+const kept = ['custom_overlay']
+
+/** Changes the readme of a repo. Errors name it as the field of the repo. */
+async function changeReadme({ call, dispatch }: { call: Call; dispatch: Dispatch }, uid: string, content: string): Promise<void> {
+  try {
+    await dispatch(
+      new InnerCall(
+        call,
+        updateReadme,
+        create(updateReadme.input, { repoReadme: { uid, content }, updateMask: create(FieldMaskSchema, { paths: ['content'] }) }),
+      ),
+    )
+  } catch (error) {
+    throw withFieldNames(error, (path) => (path === 'content' ? 'readme' : path))
+  }
+}
+
+/** Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. */
+async function withReadme(outer: { call: Call; options: Version1Options }, answer: Answer, readme: string): Promise<Answer> {
+  const { call, options } = outer
+  const repo = answer.message as RepoV1 // the answer of a method about repos
+  const stored = await readmeOf(options.services, repo.id, call.signal)
+  // A repo that a dry run creates does not exist, and a synced repo has the readme of its source.
+  const isChanged = stored !== undefined && stored !== readme && (readme !== '' || repo.syncConfig === undefined)
+  if (isChanged) await changeReadme({ call, dispatch: options.dispatch }, repo.id, readme)
+  return { ...answer, message: create(RepoV1Schema, { ...repo, readme: isChanged ? readme : (stored ?? readme) }) }
+}
+
+/** Returns requests that keep the last one that was read. */
+function remembering<Request extends Message>({ toV2, pathInV1 }: RequestMapping): RequestMapping & { asked: () => Request } {
+  let read: Message | undefined
+  return {
+    pathInV1,
+    toV2: (request) => toV2((read = request)),
+    asked() {
+      if (read === undefined) throw new TypeError('the request was not read')
+      return read as Request // the request of the method
+    },
+  }
+}
+
+const replacing = replaceRequests(update, repoMap, kept)
+
+/** Replaces the repo of the group that has the name of the new one. Returns undefined if there is none any more. */
+async function replaceExisting(
+  { call, options }: { call: Call; options: Version1Options },
+  { parentId, repo }: CreateRepoRequest,
+): Promise<Answer | undefined> {
+  const existing = repo === undefined ? undefined : options.services.cache.tables.table('Repo').child(parentId, repo.name)
+  if (repo === undefined || existing === undefined) return undefined
+  try {
+    return await options.dispatch(new InnerCall(call, update, replacing.toV2({ ...repo, id: existing.uid } as Message)))
+  } catch (error) {
+    throw withFieldNames(error, replacing.pathInV1)
+  }
+}
+
+/** Maps the create of a repo: it replaces a repo with the same name, unless the request prevents that, and sets the readme. */
+export const createsRepo: MethodMapping = ({ input }) => ({
+  method: createRepo,
+  async answer(call, options) {
+    const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }))
+    const outer = { call, options }
+    let answer: Answer | undefined
+    try {
+      answer = await forwarded({ call, dispatch: options.dispatch }, createRepo, requests)
+    } catch (error) {
+      const isTaken = error instanceof DomainError && error.code === 6 && !requests.asked().preventExisting
+      answer = isTaken ? await replaceExisting(outer, requests.asked()) : undefined
+      if (answer === undefined) throw error
+    }
+    return withReadme(outer, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
+  },
+})
+
+/** Maps the update of a repo, which also replaces its readme. */
+export const replacesRepo: MethodMapping = () => ({
+  method: update,
+  async answer(call, options) {
+    const requests = remembering<RepoV1>(replacing)
+    const answer = await forwarded({ call, dispatch: options.dispatch }, update, requests)
+    return withReadme({ call, options }, recordAnswer(repoMap, answer), requests.asked().readme)
+  },
+})
+
+/** Returns the record of a list by `id` with its readme. */
+export async function withStoredReadme(call: Call, dispatch: Dispatch, { message }: Shown): Promise<Message> {
+  const repo = message as Message as RepoV1 // an item of a list of repos
+  const { message: readme } = await dispatch(new InnerCall(call, getReadme, create(getReadme.input, { uid: repo.id })))
+  return create(RepoV1Schema, { ...repo, readme: (readme as RepoReadme).content }) // the answer of this method
+}
+
+/** Gives a tag without digest the digest that it has. A new tag needs one. */
+export function keepDigest(record: Message, { parent, services }: NewRecordFacts): void {
+  const tag = record as Tag // the record of a create of tags
+  if (tag.digest !== '') return
+  const existing = services.cache.tables.table('Tag').child(parent, tag.name)
+  if (existing !== undefined) tag.digest = messageOf(existing, 'Tag').digest
+}
+
+/** Maps the update of a tag, which version 2 does not have: the method has a handler of its own. */
+export const updatesTag: MethodMapping = (row) => ({
+  method: row,
+  answer: async (call, { dispatch }) => recordAnswer(tagMap, await forwarded({ call, dispatch }, row, { toV2: (request) => request })),
+})

@@ -1,0 +1,79 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { trustedUid } from '../../../../src/base/uid.ts'
+import { OciClient } from '../../../registry/oci/oci-client.ts'
+import { freshName, makeOrganisation, type Organisation, type TestServer } from '../../../support/test-server.ts'
+import { expectFailure, itemsOf, specSuiteEverywhere } from '../spec-suite.ts'
+
+/** Pushes an image to a repo of the organisation, and returns its digest. */
+async function pushTo(server: TestServer, { group, owner }: Organisation, repo: string): Promise<string> {
+  const { host, port } = server.config.registry
+  const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
+  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
+  const client = new OciClient(port, token)
+  const { digest } = await client.pushImage(`${group}/${repo}`, 'latest')
+  client.close()
+  return digest
+}
+
+specSuiteEverywhere('version 1 of the registry', (spec) => {
+  // docs/spec/version-1.md#repos
+  test('a create of a repo that exists replaces it, with its readme, and keeps its overlay', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const name = freshName('repo')
+    const first = { name, description: 'one', readme: '# One', catalogTier: 'BASE', bundles: ['base'], customOverlay: { environment: { A: 'b' } } }
+    const made = await spec.ok('Registry/CreateRepo', { parentId: group, repo: first }, { token })
+    expect(made).toMatchObject(first)
+    const id = String(made['id'])
+    const again = await spec.ok('Registry/CreateRepo', { parentId: group, repo: { name, readme: '# Two' } }, { token })
+    expect(again).toMatchObject({
+      id,
+      description: '',
+      readme: '# Two',
+      catalogTier: 'UNKNOWN',
+      bundles: [],
+      createTime: made['createTime'],
+      customOverlay: { environment: { A: 'b' } },
+    })
+    expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo: { name }, preventExisting: true }, { token }), { code: 6 })
+    expect(itemsOf(await spec.ok('Registry/ListRepos', { id }, { token }), 'items')).toEqual([again])
+    expect(itemsOf(await spec.ok('Registry/ListRepos', { uidp: { childrenOf: group } }, { token }), 'items')).toMatchObject([{ id, readme: '' }])
+    expect(await spec.ok('GetRepo', { uid: id }, { token })).toMatchObject({ name, catalogTier: 'CATALOG_TIER_UNSPECIFIED' })
+    expect(await spec.ok('Registry/UpdateRepo', { id, name, description: 'three' }, { token })).toMatchObject({ id, description: 'three', readme: '' })
+    expect(await spec.ok('GetRepoReadme', { uid: id }, { token })).toMatchObject({ content: '' })
+  })
+
+  // docs/spec/version-1.md#repos
+  test('a readme that is refused is named as the field of the repo', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const repo = { name: freshName('repo'), readme: '<script>alert(1)</script>' }
+    expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo }, { token }), { code: 3, fields: ['readme'] })
+  })
+
+  // docs/spec/version-1.md#tags
+  test('a tag without a digest keeps its digest, and lists have all families of tags', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const { group, token } = organisation
+    const repo = await spec.ok('Registry/CreateRepo', { parentId: group, repo: { name: freshName('repo') } }, { token })
+    const repoId = String(repo['id'])
+    const digest = await pushTo(spec.server, organisation, String(repo['name']))
+    const made = await spec.ok('Registry/CreateTag', { repoId, tag: { name: '1.0-r3', digest, bundles: ['base'] } }, { token })
+    const id = String(made['id'])
+    expect(made).toMatchObject({ name: '1.0-r3', digest, deprecated: false })
+    expect(await spec.ok('Registry/CreateTag', { repoId, tag: { name: '1.0-r3' } }, { token })).toMatchObject({ id, digest, bundles: [] })
+    expect(await spec.ok('Registry/UpdateTag', { id, deprecated: true }, { token })).toMatchObject({ id, digest, deprecated: true })
+    expectFailure(await spec.call('Registry/UpdateTag', { id, name: 'other' }, { token }), { code: 3, fields: ['name'] })
+    expectFailure(await spec.call('Registry/CreateTag', { repoId, tag: { name: 'undecided' } }, { token }), { code: 3, fields: ['digest'] })
+    await spec.ok('Registry/UpdateTag', { id, name: '1.0-r3' }, { token })
+    const named = async (filter: JsonObject): Promise<unknown[]> =>
+      itemsOf(await spec.ok('Registry/ListTags', { uidp: { childrenOf: repoId }, ...filter }, { token }), 'items')
+        .map(({ name }) => name)
+        .toSorted()
+    expect(await named({})).toEqual(['1.0-r3', 'latest'])
+    expect(await named({ excludeEpochs: true })).toEqual(['latest'])
+    expect(await named({ id })).toEqual(['1.0-r3'])
+    expect(await spec.ok('Registry/DeleteTag', { id }, { token })).toEqual({})
+    expect(await named({ id })).toEqual([])
+    expectFailure(await spec.call('Registry/UpdateTag', { id }, { token }), { code: 5 })
+  })
+})

@@ -1,0 +1,97 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { freshName } from '../../../../support/test-server.ts'
+import { long } from '../../bad-fields.ts'
+import { made, type World } from '../../world.ts'
+import { newTag, pushed } from '../cases-images.ts'
+import type { BadInput, MethodCase } from '../method-case.ts'
+import { badResources } from './iam-cases.ts'
+
+const badRepo = [
+  { what: 'an empty name', set: { name: '' }, fields: ['name'] },
+  { what: 'a tier whose number is unknown', set: { catalogTier: 99 }, fields: ['catalog_tier'] },
+  { what: 'an unknown bundle', set: { bundles: ['unknown'] }, fields: ['bundles'] },
+  { what: 'a source that is too long', set: { sync_config: { source: long(513) } }, fields: ['sync_config.source'] },
+  {
+    what: 'a certificate without a name',
+    set: { customOverlay: { certificates: { additional: [{ content: 'x' }] } } },
+    fields: ['custom_overlay.certificates.additional.name'],
+  },
+]
+
+function newRepo(world: World, parent = world.group): Promise<string> {
+  return made(world, 'CreateRepo', { parent, repo: { name: freshName('repo') } })
+}
+
+/** The repos of version 1. */
+const repoV1Cases: Readonly<Record<string, MethodCase>> = {
+  'Registry/CreateRepo': {
+    request: (world) => ({ parentId: world.group, repo: { name: freshName('made') } }),
+    badInputs: [
+      { what: 'no repo at all', request: ({ parentId = '' }) => ({ parentId }), fields: ['name'] },
+      {
+        what: 'a name that another repo of the group has, and that must be free',
+        request: async ({ parentId = '' }, world) => {
+          const name = freshName('taken')
+          await made(world, 'CreateRepo', { parent: world.group, repo: { name } })
+          return { parentId, repo: { name }, preventExisting: true }
+        },
+        code: 6,
+      },
+      {
+        what: 'a name that another repo of the group has, by a caller who may not change repos',
+        request: async ({ parentId = '' }, world) => {
+          const name = freshName('taken')
+          await made(world, 'CreateRepo', { parent: world.group, repo: { name } })
+          return { parentId, repo: { name } }
+        },
+        code: 7,
+      },
+      ...badResources(badRepo, 'repo'),
+    ],
+  },
+  'Registry/UpdateRepo': {
+    request: async (world) => ({ id: await newRepo(world), name: freshName('renamed'), description: 'changed' }),
+    badInputs: badResources(badRepo),
+  },
+  'Registry/ListRepos': {
+    request: (world) => ({ uidp: { descendantsOf: world.group } }),
+    list: { item: newRepo, filters: (world) => [{ uidp: { childrenOf: world.group } }] },
+    badInputs: [{ what: 'a name that is too long', request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] }],
+  },
+  'Registry/DeleteRepo': { request: async (world) => ({ id: await newRepo(world) }), badInputs: [] },
+}
+
+const badTag = [
+  { what: 'a digest that is none', set: { digest: 'latest' }, fields: ['digest'] },
+  { what: 'an unknown bundle', set: { bundles: ['unknown'] }, fields: ['bundles'] },
+]
+
+const unheld: BadInput = { what: 'a digest that the repo does not hold', request: (valid) => ({ ...valid, digest: `sha256:${'0'.repeat(64)}` }), code: 9 }
+
+/** The tags of version 1. */
+const tagV1Cases: Readonly<Record<string, MethodCase>> = {
+  'Registry/CreateTag': {
+    request: async (world) => {
+      const { repo, digests } = await pushed(world)
+      return { repoId: repo, tag: { name: 'stable', digest: digests[0] ?? '' } }
+    },
+    badInputs: [
+      { what: 'no tag at all', request: ({ repoId = '' }) => ({ repoId }), fields: ['name', 'digest'] },
+      { what: 'a new tag without a digest', request: ({ repoId = '' }) => ({ repoId, tag: { name: 'undecided' } }), fields: ['digest'] },
+      ...badResources([...badTag, { what: 'a name with a slash', set: { name: 'a/b' }, fields: ['name'] }], 'tag'),
+    ],
+  },
+  'Registry/UpdateTag': {
+    request: async (world): Promise<JsonObject> => ({ id: await newTag(world), deprecated: true }),
+    badInputs: [{ what: 'another name', request: (valid) => ({ ...valid, name: 'other' }), fields: ['name'] }, unheld, ...badResources(badTag)],
+  },
+  'Registry/ListTags': {
+    request: (world) => ({ uidp: { descendantsOf: world.group } }),
+    list: { item: (world, parent) => pushed(world, { parent }), filters: (world) => [{ uidp: { descendantsOf: world.group }, excludeReferrers: true }] },
+    badInputs: [{ what: 'a digest that is too long', request: (valid) => ({ ...valid, digest: long(256) }), fields: ['digest'] }],
+  },
+  'Registry/DeleteTag': { request: async (world) => ({ id: await newTag(world) }), badInputs: [] },
+}
+
+/** The methods of version 1 in the domain registry. */
+export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases }
