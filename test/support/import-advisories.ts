@@ -35,7 +35,10 @@ export async function importFiles(
   const { replace = false, dryRun = false } = options
   const onRefusal = (refusal: ImportRefusal): void => void refusals.push(refusal)
   const signal = AbortSignal.timeout(300_000)
-  const imported = await catalogues.import({ paths, group: trustedUid(group), replace, dryRun, mayBegin: false, onRefusal, onProgress: () => undefined }, signal)
+  const imported = await catalogues.import(
+    { paths, group: trustedUid(group), replace, dryRun, mayBegin: false, onRefusal, onProgress: () => undefined },
+    signal,
+  )
   const isServed = (digest: string): boolean => server.logs.some(({ message, fields }) => message === 'the catalogue is served' && fields['digest'] === digest)
   const digests = [...imported.published.values()].map(({ manifest }) => manifest)
   // Also in processes of the fuzzer, which have no vitest.

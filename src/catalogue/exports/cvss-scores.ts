@@ -74,7 +74,7 @@ export function osvSeverityOf({ type, score }: Pick<Severity, 'type' | 'score'>)
   }
 }
 
-/** Returns the score of a vector of any version. Undefined if it is none. */
+/** Returns the score of a vector of any version. Undefined if it is not valid. */
 function baseScoreOf({ type, score }: Pick<Severity, 'type' | 'score'>): number | undefined {
   const Calculator = osvTypes[type]?.vectors.find(([start]) => start.test(score))?.[1]
   if (Calculator === undefined) return undefined

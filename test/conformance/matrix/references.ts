@@ -274,38 +274,16 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 9, 9, 9, 9, 9],
     ...held,
   },
-  {
-    field: 'registry.v2.GetArchitecturesRequest.digest',
-    method: 'ImagesService/GetArchitectures',
-    request: (digest, own) => repo(own, digest),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
-  },
-  {
-    field: 'registry.v2.ListPackagesRequest.digest',
-    method: 'ContentsService/ListPackages',
-    request: (digest, own) => repo(own, digest),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
-  },
-  {
-    field: 'registry.v2.ListVulnerabilitiesRequest.digest',
-    method: 'ContentsService/ListVulnerabilities',
-    request: (digest, own) => repo(own, digest),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
-  },
-  {
-    field: 'registry.v2.GetSizeRequest.digest',
-    method: 'ImagesService/GetSize',
-    request: (digest, own) => repo(own, digest),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
-  },
+  ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'].map(
+    (method): ReferenceRow => ({
+      field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
+      method,
+      request: (digest, own) => repo(own, digest),
+      root: [0, 5, 5, 5, 5, 5],
+      subgroup: [0, 5, 5, 5, 5, 5],
+      ...held,
+    }),
+  ),
 ]
 
 /** Returns the value of the reference row in each place, in the order of Codes. */

@@ -152,7 +152,7 @@ specSuiteEverywhere('version 1', (spec) => {
     expect(await spec.ok('Subscriptions/List', { id }, { token })).toEqual({ items: [] })
   })
 
-  // docs/spec/conventions.md#retries
+  // docs/spec/conventions.md#idempotency-keys
   test('a create with an idempotency key happens once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const request = { parent: group, group: { name: 'once' } }
