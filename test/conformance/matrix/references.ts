@@ -49,6 +49,7 @@ const source = {
   because: 'docs/spec/registry.md#mirror-rights: who may pull there',
 } as const
 const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
+const syncedV1 = (value: string, own: Things): JsonObject => ({ parentId: own.place, repo: { name: freshName('synced'), sync_config: { source: value } } })
 
 /** Fields that name a second record besides the subject of the request. */
 export const references: readonly ReferenceRow[] = [
@@ -77,12 +78,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identity, own) => ({ parent: own.group, roleBinding: { identity, role: grantedRole } }),
     ...member,
   },
-  {
-    field: 'iam.v1.RoleBinding.role',
-    method: 'RoleBindings/Update',
-    request: (role, own) => ({ id: own.binding, identity: own.identity, role }),
-    ...custom,
-  },
+  { field: 'iam.v1.RoleBinding.role', method: 'RoleBindings/Update', request: (role, own) => ({ id: own.binding, identity: own.identity, role }), ...custom },
   {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/UpdateRoleBinding',
@@ -251,13 +247,7 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 9, 9, 9, 9, 9],
     ...held,
   },
-  {
-    field: 'registry.v1.SyncConfig.source',
-    names: 'repo',
-    request: (value, own) => ({ parentId: own.place, repo: { name: freshName('synced'), sync_config: { source: value } } }),
-    ...source,
-    method: 'Registry/CreateRepo',
-  },
+  { ...source, field: 'registry.v1.SyncConfig.source', names: 'repo', method: 'Registry/CreateRepo', request: syncedV1 },
   {
     field: 'registry.v2.Tag.digest',
     method: 'TagsService/CreateTag',
