@@ -2,6 +2,7 @@ import { clone, create, type DescMessage, type Message } from '@bufbuild/protobu
 import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
+import { CooperativeScheduler } from '../cache/cooperative-task.ts'
 import type { Services, Shown, ShownPage } from '../engine/services.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
@@ -138,6 +139,9 @@ export function deletes(name: string): MethodMapping {
   return () => ({ method, answer })
 }
 
+/** Lets lists of many pages take turns, one page each, so that other calls run in between. */
+const longLists = new CooperativeScheduler()
+
 /** Number of records that a list reads at once, the maximum. */
 const pageSize = 200
 
@@ -189,6 +193,7 @@ export function lists(name: string, { filters, items, parentField, complete }: L
     const pageOf = (page: ShownPage | undefined): ShownPage => ({ field, items: (page?.items ?? []).map(shownIn) })
     async function* following(first: Answer): AsyncGenerator<ShownPage> {
       for (let next = first.next; next !== undefined;) {
+        await longLists.next()
         const answer = await next()
         yield pageOf(answer.page)
         next = answer.next
