@@ -58,7 +58,7 @@ test('reports the limit of an address in the error format of each endpoint', { t
 
 describe('the requests of the fuzzer', () => {
   test('the requests of the fuzzer include event streams, each with a deadline', () => {
-    const made = Array.from({ length: 2_000 }, (_, at) => makeRequest({ seed, number: at + 1, corpus: sampleCorpus, only: 'rest' }))
+    const made = Array.from({ length: 5_000 }, (_, at) => makeRequest({ seed, number: at + 1, corpus: sampleCorpus, only: 'rest' }))
     const drafts = made.flatMap((each) => (each.transport === 'rest' ? [each.draft] : []))
     const streams = drafts.filter(({ headers }) => headers.some(([name, value]) => name === 'Accept' && /event-stream/i.test(value)))
     expect(streams.filter(({ path }) => path === '/events/v2/events').length).toBeGreaterThan(5)
