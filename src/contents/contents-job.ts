@@ -21,14 +21,17 @@ export interface ContentsObserver {
 /** The dependencies of ContentsJob. */
 export interface ContentsJobOptions extends SegmentsOptions {
   readonly services: Services
+  /** The time after which what was read is published, in milliseconds: 3 seconds by default. */
+  readonly publishAfterMs?: number
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
 const readersVersion = 1
 /** Number of images that are read at the same time, of different organisations. One large image does not hold up the others. */
 const imagesAtOnce = 2
-/** What was read is published after this number of images, or this time in milliseconds. */
+/** What was read is published after this number of images or packages, or this time in milliseconds. */
 const publishedImages = 64
+const publishedPackages = 100_000
 const publishedAfterMs = 3_000
 /** How often images that are gone are looked for, in milliseconds. */
 const sweepEveryMs = 24 * 3_600_000
@@ -52,6 +55,8 @@ export class ContentsJob {
   readonly #publisher: Publisher
   /** Images that could not be read in this round, by key. */
   #failed = new Set<string>()
+  /** The key after which the next organisation's turn is. */
+  #after = ''
   /** True once it is known that this version of the readers read all images, or was asked to. */
   #asked = false
 
@@ -113,17 +118,20 @@ export class ContentsJob {
   ): Promise<{ readonly names: readonly UnreadImage[]; readonly images: readonly StoredImage[] }> {
     const names: UnreadImage[] = []
     const images: StoredImage[] = []
+    let packages = 0
     const busy = new Set<Uid>()
-    const endMs = performance.now() + publishedAfterMs
+    const endMs = performance.now() + (this.#options.publishAfterMs ?? publishedAfterMs)
     const turns = this.#turns(busy, signal)
     const work = async (): Promise<void> => {
-      while (names.length < publishedImages && performance.now() < endMs) {
+      while (names.length < publishedImages && packages < publishedPackages && performance.now() < endMs) {
         const next = await turns()
         if (next === undefined) return
         const root = rootOf(next.repo)
         busy.add(root)
         try {
-          images.push(...(await this.#read(next, signal)))
+          const read = await this.#read(next, signal)
+          images.push(...read)
+          packages += read.reduce((sum, image) => sum + image.packages.length, 0)
           names.push(next)
         } catch (error) {
           signal.throwIfAborted()
@@ -141,20 +149,19 @@ export class ContentsJob {
   /** Returns a function that resolves with the next image to read: the next organisation's that is not busy. Undefined if there is none. */
   #turns(busy: ReadonlySet<Uid>, signal: AbortSignal): () => Promise<UnreadImage | undefined> {
     const seen = new Set<string>(this.#failed)
-    let after = ''
     let last = Promise.resolve<UnreadImage | undefined>(undefined)
     const next = async (): Promise<UnreadImage | undefined> => {
       // One round over all organisations, from where the last one was found.
       for (let isSecond = false; ;) {
-        const found = await this.#first(after, seen, signal)
+        const found = await this.#first(this.#after, seen, signal)
         if (found === undefined) {
-          if (isSecond || after === '') return undefined
-          after = ''
+          if (isSecond || this.#after === '') return undefined
+          this.#after = ''
           isSecond = true
           continue
         }
         const root = rootOf(found.repo)
-        after = `${unreadPrefix}${root}~`
+        this.#after = `${unreadPrefix}${root}~`
         if (busy.has(root)) {
           if (isSecond) return undefined
           continue

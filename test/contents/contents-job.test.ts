@@ -1,0 +1,55 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { rootOf } from '../../src/base/uid.ts'
+import type { ImageName } from '../../src/cache/lists/contents-source.ts'
+import { ContentsJob } from '../../src/contents/contents-job.ts'
+import { Segments } from '../../src/contents/segments/segments.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
+import { freshName, makeOrganisation } from '../support/test-server.ts'
+import { alive, apkFiles, layerOf, TestRepo } from './reading-repo.ts'
+
+let host: TestHost
+beforeAll(async () => void (host = await startTestHost({ upstream: startDiskUpstream })))
+afterAll(() => host.stop())
+
+/** Pushes images to a repo of another organisation. */
+async function pushed(count: number): Promise<ImageName[]> {
+  const name = freshName('org')
+  const { owner } = await makeOrganisation(host.server, name)
+  const repo = new TestRepo({ ...host, client: host.as(owner), freshRepository: () => `${name}/${freshName('app')}` })
+  const images: ImageName[] = []
+  for (let at = 0; at < count; at++) {
+    const { digest } = await repo.image([layerOf({ ...apkFiles, salt: String(at) })])
+    images.push({ repo: repo.uid, digest })
+  }
+  return images
+}
+
+test('organisations take turns, however many images of one wait', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-contents-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const images = (await Promise.all([pushed(5), pushed(5), pushed(1)])).flat()
+  const { services, upstream } = host
+  const { store, cache, clock, random, log } = services
+  const options = { store, cache, upstream, directory, clock, random, log }
+  // What was read is published after each image: a new round begins.
+  const job = new ContentsJob({ ...options, services, publishAfterMs: 1 })
+  onTestFinished(() => job.close())
+  await job.run(undefined, alive)
+  const segments = new Segments(options)
+  onTestFinished(segments.serve())
+  const read = await expect
+    .poll(async () => {
+      const found = await segments.imagesAmong(images, { key: '', signal: alive }).catch(() => [])
+      return found.length === images.length ? found : undefined
+    })
+    .toBeDefined()
+    .then(() => segments.imagesAmong(images, { key: '', signal: alive }))
+  const times = Map.groupBy(read, ({ repo }) => rootOf(repo))
+  for (const ofOne of times.values()) {
+    const first = Math.min(...ofOne.map(({ readMs }) => readMs))
+    expect(read.filter(({ readMs }) => readMs < first).length).toBeLessThanOrEqual(4)
+  }
+})
