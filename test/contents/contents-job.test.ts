@@ -30,7 +30,7 @@ async function pushed(count: number): Promise<ImageName[]> {
 test('organisations take turns, however many images of one wait', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-contents-'))
   onTestFinished(() => rm(directory, { recursive: true }))
-  const images = (await Promise.all([pushed(5), pushed(5), pushed(1)])).flat()
+  const images = (await Promise.all([pushed(4), pushed(4), pushed(4)])).flat()
   const { services, upstream } = host
   const { store, cache, clock, random, log } = services
   const options = { store, cache, upstream, directory, clock, random, log }
