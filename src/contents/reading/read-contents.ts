@@ -181,7 +181,7 @@ export async function readContents(
   const reading = { services, upstream, repo, timeLimitMs, folder }
   const manifest = await readManifest(reading, name.digest, signal)
   if (manifest === undefined) return []
-  await prepareFolder(folder, services.clock.now())
+  await prepareFolder(folder)
   const results: ImageContents[] = []
   let packages = 0
   for await (const { platform, ...subject } of imagesIn(reading, manifest, signal)) {

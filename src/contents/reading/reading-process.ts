@@ -123,9 +123,12 @@ async function converse(
     await exited
   }
 }
-/** Creates the folder if it is missing, and removes what killed processes left in it. */
-export async function prepareFolder(folder: string, nowMs: number): Promise<void> {
+/** Creates the folder if it is missing, and removes what killed processes left in it. Ages are by the clock of the file system, which also dates the files. */
+export async function prepareFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
+  const newest = await mkdtemp(join(folder, folderPrefix))
+  const { mtimeMs: nowMs } = await stat(newest)
+  await rm(newest, { recursive: true, force: true })
   for (const name of await readdir(folder)) {
     if (!name.startsWith(folderPrefix)) continue
     const path = join(folder, name)

@@ -11,6 +11,8 @@ import { SegmentFiles, segmentThread, type SegmentsOptions } from './segments.ts
 const mediaType = 'application/vnd.taproot.contents.v1+sqlite'
 /** Number of times that a change of the record starts again because there was another one meanwhile. */
 const maxRebases = 5
+/** Number of packages that go to the thread together. */
+const packagesAtOnce = 1_000
 /** Maximum number of manifests to look up in parallel. */
 const readsAtOnce = 64
 
@@ -100,8 +102,9 @@ export class Publisher {
     const older = await this.#files.have(included, signal)
     const path = await this.#files.temporary()
     try {
-      const contents = { path, images, older, removed: await this.#gone(await this.#namesIn(older), signal) }
-      const size = (await this.#thread.ask({ kind: 'build', contents })) as SegmentSize // the answer to this task
+      const contents = { path, older, removed: await this.#gone(await this.#namesIn(older), signal) }
+      const packages = await this.#hold(images)
+      const size = (await this.#thread.ask({ kind: 'build', contents, packages })) as SegmentSize // the answer to this task
       const published = await pushCatalogue(upstream, { path, mediaType, nowMs: clock.now() }, signal)
       const segment = { ...published, ...size }
       await rename(path, this.#files.pathOf(segment))
@@ -109,6 +112,20 @@ export class Publisher {
     } finally {
       await rm(path, { force: true })
     }
+  }
+
+  /** Gives images to the thread: of one that was read twice, the last contents. Resolves with the number of their packages. */
+  async #hold(images: readonly StoredImage[]): Promise<number> {
+    let count = 0
+    const last = new Map(images.map((image) => [`${image.repo}@${image.digest}`, image]))
+    for (const { packages, ...image } of last.values()) {
+      for (let at = 0; at === 0 || at < packages.length; at += packagesAtOnce) {
+        const part = packages.slice(at, at + packagesAtOnce)
+        await this.#thread.ask({ kind: 'hold', part: { ...image, packages: part } })
+        count += part.length
+      }
+    }
+    return count
   }
 
   #namesIn(paths: readonly string[]): Promise<readonly ImageName[]> {

@@ -76,14 +76,15 @@ export class SegmentFiles {
 
   /** Removes all files but those of these segments. Files that are open can be read on. */
   async removeOthers(segments: readonly Segment[]): Promise<void> {
-    const { directory, clock } = this.#options
+    const { directory } = this.#options
+    const { mtimeMs: changedMs } = await stat(directory)
     const kept = new Set(segments.map((segment) => this.pathOf(segment)))
     for (const name of await readdir(directory)) {
       const path = join(directory, name)
       if (kept.has(path)) continue
       this.#checked.delete(path)
       const modifiedMs = (await stat(path).catch(() => undefined))?.mtimeMs ?? 0
-      if (!name.endsWith(temporarySuffix) || clock.now() - modifiedMs > abandonedMs) await rm(path, { force: true })
+      if (!name.endsWith(temporarySuffix) || changedMs - modifiedMs > abandonedMs) await rm(path, { force: true })
     }
   }
 }
