@@ -164,8 +164,7 @@ export class Segments implements ContentsSource {
   }
 
   async #catchUp(signal: AbortSignal): Promise<void> {
-    const segments = storedContents(this.#options.cache.tables).record?.segments
-    if (segments === undefined) return
+    const segments = storedContents(this.#options.cache.tables).record?.segments ?? []
     const paths = await this.#files.have(segments, signal)
     // Opens the files: a damaged one is not served.
     await this.#thread.ask({ kind: 'images', paths, images: [] })
