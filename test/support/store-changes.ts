@@ -1,7 +1,7 @@
 import { entriesOf } from '../../src/store/pages.ts'
 import type { Revision, Store } from '../../src/store/store.ts'
 
-/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, and contents of images. */
+/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, states of feeds, and contents of images. */
 const background = [
   'x/audit/',
   'x/events/progress/',
@@ -11,6 +11,7 @@ const background = [
   'x/content/',
   'x/manifests/',
   'meta/contents',
+  'meta/feeds/',
   'x/unread/',
 ]
 
