@@ -11,7 +11,7 @@ const background = [
   'x/content/',
   'x/manifests/',
   'meta/contents',
-  'meta/feeds/',
+  'x/feeds/',
   'x/unread/',
 ]
 

@@ -117,15 +117,13 @@ export class Segments implements ContentsSource {
   }
 
   async imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]> {
-    const paths = this.#served()
-    if (paths.length === 0 || images.length === 0) return []
-    return this.#thread.ask({ kind: 'images', paths, images }, turn) as Promise<readonly ReadImage[]> // the answer to this task
+    if (images.length === 0) return []
+    return (await this.#ask((paths) => ({ kind: 'images', paths, images }), turn)) as readonly ReadImage[] // the answer to this task
   }
 
   async packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage> {
-    const paths = this.#served()
-    if (paths.length === 0 || query.images.length === 0) return { packages: [], total: 0 }
-    return this.#thread.ask({ kind: 'packages', paths, query }, turn) as Promise<PackagePage> // the answer to this task
+    if (query.images.length === 0) return { packages: [], total: 0 }
+    return (await this.#ask((paths) => ({ kind: 'packages', paths, query }), turn)) as PackagePage // the answer to this task
   }
 
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]> {
@@ -134,6 +132,18 @@ export class Segments implements ContentsSource {
 
   match(question: MatchQuestion, turn: TaskTurn): Promise<readonly PackageVulnerability[]> {
     return this.#thread.ask({ kind: 'match', question }, turn) as Promise<readonly PackageVulnerability[]> // the answer to this task
+  }
+
+  /** Asks about the segments that are served. If others are served by the time of the task's turn, its files may be gone: then it is asked again. */
+  async #ask(taskOf: (paths: readonly string[]) => SegmentTask, turn: TaskTurn): Promise<unknown> {
+    for (;;) {
+      const paths = this.#served()
+      try {
+        return await this.#thread.ask(taskOf(paths), turn)
+      } catch (error) {
+        if (paths === this.#paths || turn.signal.aborted) throw error
+      }
+    }
   }
 
   #served(): readonly string[] {
