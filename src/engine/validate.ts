@@ -4,7 +4,7 @@ import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { DomainError, maxViolations, type FieldViolation } from '../base/errors.ts'
 import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../base/schema/field-behavior.ts'
-import { lengthViolation } from '../base/schema/list-limit.ts'
+import { lengthViolation, longTextViolation } from '../base/schema/list-limit.ts'
 
 const validator = createValidator()
 
@@ -68,11 +68,16 @@ function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessa
   }
 }
 
-/** Yields a violation for every list and map that is too long, at any depth. Does not look inside those. */
+/** Yields a violation for every list, map and text that is much too long, at any depth. Does not look inside those. */
 function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   const long = new Set<string>()
   for (const field of message.desc.fields) {
-    if ((field.fieldKind !== 'list' && field.fieldKind !== 'map') || fieldAccess(field).outputOnly) continue
+    if (fieldAccess(field).outputOnly) continue
+    if (field.fieldKind === 'scalar' && field.scalar === ScalarType.STRING) {
+      const violation = longTextViolation(field, message.get(field), `${path}${field.name}`)
+      if (violation !== undefined) yield violation
+    }
+    if (field.fieldKind !== 'list' && field.fieldKind !== 'map') continue
     const violation = lengthViolation(field, message.get(field).size, `${path}${field.name}`)
     if (violation === undefined) continue
     long.add(field.name)

@@ -13,3 +13,10 @@ test.each([
   const violation = found().find(({ field }) => field === 'name')
   expect(violation?.description).toMatch(/^must have .*: ?a-z, 0-9, space|^may contain only a-z, 0-9, space/)
 })
+
+test('a text of a megabyte is refused because of its length, before its pattern is looked at', () => {
+  const name = 'a'.repeat(1024 * 1024)
+  expect(violationsOf(RepoSchema, create(RepoSchema, { name }))).toEqual([{ field: 'name', description: 'must be at most 255 characters' }])
+  // Text without a limit in characters, and lists of it.
+  expect(violationsOf(RepoSchema, create(RepoSchema, { name: 'app', catalogTier: 1, bundles: ['a'.repeat(20_000)] }))).toMatchObject([{ field: 'bundles[0]' }])
+})
