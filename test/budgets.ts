@@ -52,7 +52,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   'conformance/fuzz': 60,
   'conformance/matrix': 60,
   'conformance/model': 65,
-  'conformance/spec': 95,
+  'conformance/spec': 115,
   'conformance/walk': 60,
   'e2e/chart': 115,
   'e2e/docs': 55,
