@@ -95,7 +95,8 @@ function tooLarge(description: string): DomainError {
 /** Resolves with the vulnerabilities that affect an image, or the images of an index, each once; undefined if the contents of one are not known. */
 export async function vulnerabilitiesIn(services: Services, image: ImageName, turn: TaskTurn): Promise<readonly ImageVulnerability[] | undefined> {
   const { repo } = image
-  if ((await heldManifest(services, image, turn.signal)) === undefined) return undefined
+  // Without advisories nothing is known about any package.
+  if (services.catalogue('advisories') === undefined || (await heldManifest(services, image, turn.signal)) === undefined) return undefined
   const images = (await platformImages(services, image, turn.signal)).map(({ digest }) => ({ repo, digest }))
   const read = (await services.imageContents?.imagesAmong(images, turn)) ?? []
   if (read.length < images.length || read.some(({ problem }) => problem !== '')) return undefined

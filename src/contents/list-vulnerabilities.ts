@@ -100,6 +100,7 @@ export const listVulnerabilities: Handler = async (services, context, message) =
     totalCount: BigInt(found.length),
     skipped: skip,
     images: wanted.map((image) => contentsMessage(image, read.get(image.digest))),
+    hasAdvisories: services.catalogue('advisories') !== undefined,
   })
   return { message: answer, ...(restarted ? { pageTokenRestarted: true } : {}) }
 }

@@ -89,6 +89,8 @@ specSuite('contents of images', (spec) => {
     })
     const ids = Array.from({ length: 3 }, () => freshName('CVE-2026').toUpperCase())
     const [first = '', fixed = '', foreign = ''] = ids
+    if (spec.server.running.engine.services.catalogue('advisories') === undefined)
+      expect(await spec.ok('ListVulnerabilities', { repoUid: world.repo, digest }, { token: world.token })).toMatchObject({ hasAdvisories: false })
     await importDocuments(spec.server, world.group, [osvDocument(first, about('musl', '1.2.5-r1')), osvDocument(fixed, about('busybox', '1.36.1-r29'))])
     await importDocuments(spec.server, other.group, [osvDocument(foreign, about('musl', '1.2.5-r9'))])
     await packagesOf(spec, world, { digest })
@@ -107,6 +109,7 @@ specSuite('contents of images', (spec) => {
         },
       ],
       images: [{ digest, state: 'READ' }],
+      hasAdvisories: true,
     })
     expect(itemsOf(await of({ states: ['FIXED'] }), 'vulnerabilities').map(({ id }) => id)).toEqual([fixed])
     expect(await of({ severityLevels: ['LOW'] })).toMatchObject({ totalCount: '0' })
