@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { relative } from 'node:path'
-import { overBudget, slownessDuring, slownessNow, type FileCost } from './budgets.ts'
+import { overBudget, slownessDuring, slownessNow, type Excess, type FileCost } from './budgets.ts'
 import type {} from './support/file-cost.ts'
 import type {} from './support/parts/require-part.ts'
 import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
@@ -13,7 +13,7 @@ export interface Counts {
   readonly passed: number
   /**
    * The number of failed tests, and of files or suites that could not load or whose hooks failed.
-   * Each error outside of tests and each file and folder over its budget counts too.
+   * Each error outside of tests, and each file and folder far over its budget, counts too.
    */
   readonly failed: number
   readonly skipped: number
@@ -27,14 +27,14 @@ export function formatCounts(counts: Counts): string {
 
 /**
  * Prints the counts as the process ends, after all other output, and makes the exit code agree with them.
- * Before them it prints one line for each missing part. It also prints one for each file or folder over its budget in test/budgets.ts, which fails the run.
+ * Before them it prints one line for each missing part. It also prints one for each file or folder over its budget in test/budgets.ts. One that is far over it fails the run.
  * A run without an executed test counts as failed, so that a wrong filter or an empty tree is never green.
  * The exception is a run that needs a missing part.
  */
 export class CountReporter implements Reporter {
   #counts: Counts = { passed: 0, failed: 0, skipped: 0 }
   #missing: ReadonlySet<string> = new Set()
-  #overBudget: readonly string[] = []
+  #overBudget: readonly Excess[] = []
   #complete = false
   #watching = false
   #root = ''
@@ -78,11 +78,11 @@ export class CountReporter implements Reporter {
     const { passed, failed, skipped } = this.#counts
     const skippedForPart = skipped > 0 && this.#missing.size > 0
     const sound = this.#complete && (passed + failed > 0 || skippedForPart)
-    const counted = { passed, failed: failed + this.#overBudget.length, skipped }
+    const counted = { passed, failed: failed + this.#overBudget.filter(({ fails }) => fails).length, skipped }
     const counts = sound ? counted : { ...counted, failed: Math.max(counted.failed, 1) }
     if (counts.failed > 0 && (process.exitCode ?? 0) === 0) process.exitCode = 1
     for (const reason of this.#missing) process.stdout.write(`missing: ${reason}; its tests are skipped\n`)
-    for (const line of this.#overBudget) process.stdout.write(`over budget: ${line}\n`)
+    for (const { line, fails } of this.#overBudget) process.stdout.write(`${fails ? 'far over budget' : 'over budget'}: ${line}\n`)
     process.stdout.write(`${formatCounts(counts)}\n`)
   }
 }

@@ -106,6 +106,8 @@ export interface RegistryConfig {
   readonly publicOrganization?: string
   /** True if the registry host serves `_catalog`, the list of repositories. */
   readonly catalog: boolean
+  /** True if the worker reads what pushed images contain. */
+  readonly readContents: boolean
   readonly upstream?: UpstreamConfig
   readonly blobCacheMegabytes: number
   /** The retention of tag histories. If absent, all moves of tags are kept. */

@@ -185,6 +185,7 @@ export const configSchema = section('Configuration of Taproot.', {
       maxAgeDays: count('Days to keep a move. The newest move of each tag is always kept.'),
       maxMoves: count('Number of moves to keep for each tag: the newest ones.'),
     }),
+    readContents: flag('Whether to read what pushed images contain. If false, images wait.', true),
     collect: section('Removal of unused content.', {
       graceHours: count('Hours to keep unused content. An upload must take less, from its first byte to its manifest.', 168),
     }),

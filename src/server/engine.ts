@@ -172,7 +172,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   return {
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
-    contentsJob: contents === undefined ? undefined : new ContentsJob({ ...contents, services }),
+    contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
   }
 }
 

@@ -115,6 +115,7 @@ describe('defaults', () => {
       port: 5000,
       host: 'localhost:5000',
       scheme: 'http',
+      readContents: true,
       upstream: { directory: '.taproot/registry' },
       collect: { graceHours: 168 },
     })

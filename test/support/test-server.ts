@@ -107,6 +107,8 @@ async function startIn(dataDir: string, options: TestServerOptions): Promise<Tes
     TAPROOT_REGISTRY_PORT: String(registryPort),
     // Suites count the events of anonymous calls too.
     TAPROOT_AUDIT_ANONYMOUS_PER_MINUTE: '1000000',
+    // A process reads each pushed image: suites that need contents turn it on.
+    TAPROOT_REGISTRY_READ_CONTENTS: 'false',
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([operator]),
     ...(etcd && etcdSettings(etcd)),
     ...options.env,

@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import { setOf } from '../../../src/base/capability.ts'
 import { makeMember, ok } from '../../support/test-server.ts'
 import { movedTo, placeIn, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
-import { confinedToken, missingSibling, restrictedToken, tokenWith } from './world.ts'
+import { confinedToken, missingSibling, once, restrictedToken, tokenWith } from './world.ts'
 import { garbage, unsigned, useless, needs, call, refused, shapeOf, listed, expectDenied, expectHidden, type Subject, type Check } from './checked-call.ts'
 import { isMapped } from '../../support/api-clients.ts'
 
@@ -95,11 +95,13 @@ const operators = {
   'other tenant': async (subject) => expectHidden(subject, await subject.row.request(subject.world), subject.world.other.token),
 } satisfies Record<Aspect, Check>
 
-/** Creates a record in the root group, in the subgroup and in the other organisation. */
-async function fill({ world, row, name }: Subject): Promise<ListCase> {
-  if (row.list === undefined) throw new Error(`${name} needs \`list\``)
-  for (const parent of [world.group, world.subgroup, world.other.group]) await row.list.item(world, parent)
-  return row.list
+/** Creates a record in the root group, in the subgroup and in the other organisation. The checks of a method share them. */
+function fill({ world, row: { list }, name }: Subject): Promise<ListCase> {
+  return once(world, `records of ${name}`, async () => {
+    if (list === undefined) throw new Error(`${name} needs \`list\``)
+    for (const parent of [world.group, world.subgroup, world.other.group]) await list.item(world, parent)
+    return list
+  })
 }
 
 function isBelow(uid: string, group: string): boolean {

@@ -86,10 +86,23 @@ export async function makeRole(server: TestServer, group: string, capabilities: 
   return String(ok(await server.rest.call('CreateRole', request, { token: await server.operatorToken() }))['uid'])
 }
 
-/** Returns a token of a new identity of the organisation with exactly these capabilities on its root group, or with an unused one. */
-export async function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
-  const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
-  return (await makeMember(world.server, world.group, { role })).token
+const remembered = new WeakMap<object, Map<string, Promise<unknown>>>()
+
+/** Makes something once for each world and name. */
+export function once<Made>(world: object, name: string, make: () => Promise<Made>): Promise<Made> {
+  const known = remembered.get(world) ?? new Map<string, Promise<unknown>>()
+  remembered.set(world, known)
+  const made = (known.get(name) as Promise<Made> | undefined) ?? make() // each name is used for one type
+  known.set(name, made)
+  return made
+}
+
+/** Returns a token of an identity of the organisation with exactly these capabilities on its root group and an unused one. Calls with the same capabilities share it. */
+export function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
+  return once(world, `caller with ${capabilities.toSorted().join()}`, async () => {
+    const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
+    return (await makeMember(world.server, world.group, { role })).token
+  })
 }
 
 /** Returns a token of the organisation's owner, restricted to these capabilities or groups. */
@@ -125,11 +138,14 @@ export async function personToken({ server }: World, email: string): Promise<str
 }
 
 /** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (docs/spec/iam.md#reach). */
-export async function confinedToken({ server, group, subgroup }: Pick<World, 'server' | 'group' | 'subgroup'>): Promise<string> {
-  const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
-  const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })
-  await plant(server, roleBindingKind, { uid: trustedUid(`${group}/${randomBytes(8).toString('hex')}`), record })
-  return token
+export function confinedToken(world: Pick<World, 'server' | 'group' | 'subgroup'>): Promise<string> {
+  return once(world, 'caller of the subgroup', async () => {
+    const { server, group, subgroup } = world
+    const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
+    const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })
+    await plant(server, roleBindingKind, { uid: trustedUid(`${group}/${randomBytes(8).toString('hex')}`), record })
+    return token
+  })
 }
 
 /** An unused uid next to this one. */

@@ -78,7 +78,10 @@ async function packagesOf(spec: Spec, { repo, token }: RepoWorld, request: JsonO
 
 const namesIn = (answer: JsonObject): unknown[] => itemsOf(answer, 'packages').map(({ name }) => name)
 
-specSuite('contents of images', (spec) => {
+/** A suite whose server reads pushed images. */
+const contentsSuite = (title: string, body: (spec: Spec) => void): void => specSuite(title, body, { env: { TAPROOT_REGISTRY_READ_CONTENTS: 'true' } })
+
+contentsSuite('contents of images', (spec) => {
   // docs/spec/registry.md#vulnerabilities-of-images
   test('advisories of the groups above the repo count, those of other organisations do not, and a determination takes away', async () => {
     const [world, other] = [await worldOf(spec), await worldOf(spec)]
