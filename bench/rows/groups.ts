@@ -6,6 +6,7 @@ import { getRows } from './get.ts'
 import { growthRows } from './growth.ts'
 import { importRows } from './imports.ts'
 import { kubeRows } from './kube.ts'
+import { libraryRows } from './libraries.ts'
 import { mixedRows, readsRows } from './load-shape.ts'
 import { registryRows } from './registry.ts'
 import type { RowGroup } from './row.ts'
@@ -22,6 +23,7 @@ export const groups: readonly RowGroup[] = [
   checksRows,
   registryRows,
   catalogueRows,
+  libraryRows,
   importRows,
   sizeRows,
   growthRows,
