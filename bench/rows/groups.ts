@@ -1,5 +1,6 @@
 import { catalogueRows } from './catalogue.ts'
 import { checksRows } from './checks.ts'
+import { contentsRows } from './contents.ts'
 import { createRows } from './create.ts'
 import { eventRows } from './events.ts'
 import { getRows } from './get.ts'
@@ -24,6 +25,7 @@ export const groups: readonly RowGroup[] = [
   registryRows,
   catalogueRows,
   libraryRows,
+  contentsRows,
   importRows,
   sizeRows,
   growthRows,
