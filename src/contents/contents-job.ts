@@ -1,16 +1,15 @@
 import { errorText } from '../base/error-text.ts'
-import type { Digest } from '../base/digest.ts'
-import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
+import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
-import { manifestPrefix, unreadKey, unreadPrefix } from '../registry/index.ts'
-import { pagesOf } from '../store/pages.ts'
-import type { Entry } from '../store/store.ts'
+import { unreadPrefix } from '../registry/index.ts'
 import type { PackageSource, ImageContents } from './image-contents.ts'
+import type { ContentRetry } from './package.ts'
 import { readContents } from './reading/read-contents.ts'
 import { Publisher } from './segments/publisher.ts'
 import type { StoredImage } from './segments/segment-builder.ts'
 import type { SegmentsOptions } from './segments/segments.ts'
+import { UnreadImages, type UnreadImage } from './unread-images.ts'
 
 /** Receives what was read, for metrics. */
 export interface ContentsObserver {
@@ -35,12 +34,11 @@ const publishedPackages = 100_000
 const publishedAfterMs = 3_000
 /** How often images that are gone are looked for, in milliseconds. */
 const sweepEveryMs = 24 * 3_600_000
-/** Number of keys that one transaction writes. */
-const keysAtOnce = 100
 
-/** A key that asks for the contents of an image, and the image. */
-interface UnreadImage extends ImageName {
-  readonly entry: Entry
+/** A manifest that was read, and when it is to be read again. */
+interface DoneImage {
+  readonly image: UnreadImage
+  readonly retry: ContentRetry
 }
 
 function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: number): StoredImage {
@@ -53,6 +51,7 @@ function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: n
 export class ContentsJob {
   readonly #options: ContentsJobOptions
   readonly #publisher: Publisher
+  readonly #unread: UnreadImages
   /** Images that could not be read in this round, by key. */
   #failed = new Set<string>()
   /** The key after which the next organisation's turn is. */
@@ -63,6 +62,7 @@ export class ContentsJob {
   constructor(options: ContentsJobOptions) {
     this.#options = options
     this.#publisher = new Publisher(options, options.services)
+    this.#unread = new UnreadImages(options)
   }
 
   /**
@@ -73,6 +73,7 @@ export class ContentsJob {
     if (!this.#asked) await this.#begin(signal)
     // A run that fails may do so because segments are lost: the next one looks again.
     this.#asked = false
+    await this.#unread.askForDue(signal)
     await this.#readAll(observer, signal)
     await this.#publisher.sweep(sweepEveryMs, signal)
     this.#asked = true
@@ -88,51 +89,44 @@ export class ContentsJob {
     let failure: unknown
     for (;;) {
       const found = await this.#batch((error) => (failure = error), signal)
-      if (found.names.length === 0) break
+      if (found.done.length === 0) break
       if (found.images.length > 0) await this.#publisher.publish(found.images, signal)
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
-      await this.#forget(found.names, signal)
+      for (const { image, retry } of found.done) await this.#unread.done(image, retry, signal)
     }
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
   }
 
   async #begin(signal: AbortSignal): Promise<void> {
     await this.#publisher.dropLost(signal)
-    if ((await this.#publisher.record(signal))?.readers !== readersVersion) await this.#askForAll(signal)
-  }
-
-  /** Asks for the contents of all images of all repos. */
-  async #askForAll(signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
-    for await (const page of pagesOf(store, { prefix: manifestPrefix, limit: keysAtOnce }, signal)) {
-      const writes = page.map(({ key }) => ({ kind: 'put', key: `${unreadPrefix}${key.slice(manifestPrefix.length)}`, value: new Uint8Array() }) as const)
-      await store.transact({ guards: [], writes }, signal)
+    if ((await this.#publisher.record(signal))?.readers !== readersVersion) {
+      await this.#unread.askForAll(signal)
+      await this.#publisher.note(readersVersion, signal)
     }
-    await this.#publisher.note(readersVersion, signal)
   }
 
   /** Reads some of the images that wait. Those of one organisation are read one after the other. */
   async #batch(
     onFailure: (error: unknown) => void,
     signal: AbortSignal,
-  ): Promise<{ readonly names: readonly UnreadImage[]; readonly images: readonly StoredImage[] }> {
-    const names: UnreadImage[] = []
+  ): Promise<{ readonly done: readonly DoneImage[]; readonly images: readonly StoredImage[] }> {
+    const done: DoneImage[] = []
     const images: StoredImage[] = []
     let packages = 0
     const busy = new Set<Uid>()
     const endMs = performance.now() + (this.#options.publishAfterMs ?? publishedAfterMs)
     const turns = this.#turns(busy, signal)
     const work = async (): Promise<void> => {
-      while (names.length < publishedImages && packages < publishedPackages && performance.now() < endMs) {
+      while (done.length < publishedImages && packages < publishedPackages && performance.now() < endMs) {
         const next = await turns()
         if (next === undefined) return
         const root = rootOf(next.repo)
         busy.add(root)
         try {
           const read = await this.#read(next, signal)
-          images.push(...read)
-          packages += read.reduce((sum, image) => sum + image.packages.length, 0)
-          names.push(next)
+          images.push(...read.images)
+          packages += read.images.reduce((sum, image) => sum + image.packages.length, 0)
+          done.push({ image: next, retry: read.retry })
         } catch (error) {
           signal.throwIfAborted()
           this.#failed.add(next.entry.key)
@@ -143,7 +137,7 @@ export class ContentsJob {
       }
     }
     await Promise.all(Array.from({ length: imagesAtOnce }, work))
-    return { names, images }
+    return { done, images }
   }
 
   /** Returns a function that resolves with the next image to read: the next organisation's that is not busy. Undefined if there is none. */
@@ -153,7 +147,7 @@ export class ContentsJob {
     const next = async (): Promise<UnreadImage | undefined> => {
       // One round over all organisations, from where the last one was found.
       for (let isSecond = false; ;) {
-        const found = await this.#first(this.#after, seen, signal)
+        const found = await this.#unread.first(this.#after, seen, signal)
         if (found === undefined) {
           if (isSecond || this.#after === '') return undefined
           this.#after = ''
@@ -174,36 +168,22 @@ export class ContentsJob {
     return () => (last = last.then(next, next))
   }
 
-  /** Resolves with the first image after a key that was not seen. */
-  async #first(after: string, seen: ReadonlySet<string>, signal: AbortSignal): Promise<UnreadImage | undefined> {
-    const { store } = this.#options
-    for await (const page of pagesOf(store, { prefix: unreadPrefix, ...(after === '' ? {} : { after }), limit: publishedImages }, signal)) {
-      for (const entry of page) {
-        if (seen.has(entry.key)) continue
-        const at = entry.key.lastIndexOf('/')
-        // putManifest writes these keys.
-        return { entry, repo: trustedUid(entry.key.slice(unreadPrefix.length, at)), digest: entry.key.slice(at + 1) as Digest }
-      }
-    }
-    return undefined
-  }
-
-  async #read(name: UnreadImage, signal: AbortSignal): Promise<StoredImage[]> {
+  async #read(name: UnreadImage, signal: AbortSignal): Promise<{ readonly images: StoredImage[]; readonly retry: ContentRetry }> {
     const { services, upstream, clock, directory } = this.#options
     // Not in the folder of the segments, whose other files are removed.
     const folder = `${directory}-reading`
+    /** Images that earlier readers have read. */
+    const older = new Set<string>()
     const known = async (image: ImageName): Promise<ContentsFacts | undefined> => {
       const [facts] = await this.#publisher.known([image], signal)
-      return facts?.problem === '' && facts.readers === readersVersion ? facts : undefined
+      if (facts?.problem !== '') return undefined
+      if (facts.readers === readersVersion) return facts
+      older.add(image.digest)
+      return undefined
     }
-    return (await readContents({ services, upstream, known, folder }, name, signal)).map((contents) => storedOf(contents, clock.now()))
-  }
-
-  /** Removes the keys of images that were read. One that was asked for again meanwhile stays. */
-  async #forget(names: readonly UnreadImage[], signal: AbortSignal): Promise<void> {
-    for (const { repo, digest, entry } of names) {
-      const key = unreadKey(repo, digest)
-      await this.#options.store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }, signal)
-    }
+    const { images, retry } = await readContents({ services, upstream, known, folder }, name, signal)
+    // What is known of an image stays if its source does not answer.
+    const kept = images.filter(({ digest, problem }) => problem === undefined || retry === 'never' || !older.has(digest))
+    return { images: kept.map((contents) => storedOf(contents, clock.now())), retry }
   }
 }

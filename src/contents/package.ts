@@ -43,11 +43,33 @@ export const contentProblems = ['UNREADABLE', 'TOO_LARGE', 'UNSUPPORTED_DATABASE
 /** One of `contentProblems`. */
 export type ContentProblem = (typeof contentProblems)[number]
 
+/**
+ * When an image is read again whose contents could not be read, the strongest last:
+ * - `never`: its bytes decide. Only a push changes them.
+ * - `few`: something else may have decided, for example a slow upstream. A hostile image can cause it too, so there are few tries.
+ * - `daily`: the upstream did not have the bytes. It may have them later.
+ */
+export const contentRetries = ['never', 'few', 'daily'] as const
+/** One of `contentRetries`. */
+export type ContentRetry = (typeof contentRetries)[number]
+
+/** Returns the strongest of some retries; `never` without any. */
+export function strongestRetry(retries: readonly ContentRetry[]): ContentRetry {
+  return contentRetries.findLast((retry) => retries.includes(retry)) ?? 'never'
+}
+
+/** True for an error of the system, for example of a full disk. It says nothing about an image. */
+export function isSystemError(error: unknown): error is Error {
+  return error instanceof Error && 'syscall' in error
+}
+
 /** An image whose contents cannot be read. The message is for people. */
 export class ContentError extends Error {
   readonly problem: ContentProblem
-  constructor(problem: ContentProblem, message: string, options?: ErrorOptions) {
+  readonly retry: ContentRetry
+  constructor(problem: ContentProblem, message: string, { retry = 'never', ...options }: ErrorOptions & { readonly retry?: ContentRetry } = {}) {
     super(message, options)
     this.problem = problem
+    this.retry = retry
   }
 }

@@ -10,7 +10,7 @@ export { isForeignLayer, isImageConfig } from './oci/manifests/manifest-parser.t
 export type { Observe } from './oci/oci-handler.ts'
 export { getRepoReadme, readmeOf, updateRepoReadme } from './readme/readme.ts'
 export { type PlatformImage, getArchitectures, getSize, platformImages } from './records/images.ts'
-export { manifestPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
+export { manifestPrefix, rereadKey, rereadPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
 export { endExpiredSyncs, endMirror, listMirrors } from './records/mirrors.ts'
 export { heldBlob } from './records/blobs.ts'
 export { heldManifest, referrersOf } from './records/manifests.ts'

@@ -99,11 +99,11 @@ describe('reading with faults', () => {
     const started = (): Promise<number> =>
       vi.waitFor(async () => (await readingProcesses())[0] ?? Promise.reject(new Error('none')), { timeout: 10_000, interval: 10 })
 
-    const killed = repo.read(image, { upstream })
+    const killed = repo.reading(image, { upstream })
     process.kill(await started(), 'SIGKILL')
-    expect(await killed).toMatchObject([{ source: 'layers', problem: 'TOO_LARGE', packages: [] }])
+    expect(await killed).toMatchObject({ images: [{ source: 'layers', problem: 'TOO_LARGE', packages: [] }], retry: 'few' })
 
-    expect(await repo.read(image, { upstream, timeLimitMs: 50 })).toMatchObject([{ problem: 'TOO_LARGE' }])
+    expect(await repo.reading(image, { upstream, timeLimitMs: 50 })).toMatchObject({ images: [{ problem: 'TOO_LARGE' }], retry: 'few' })
     expect(await readingProcesses()).toEqual([])
 
     const stopping = new AbortController()

@@ -2,7 +2,7 @@ import { gzipSync } from 'node:zlib'
 import { digestOf, hexOf, type Digest } from '../../src/base/digest.ts'
 import type { Uid } from '../../src/base/uid.ts'
 import type { ImageContents } from '../../src/contents/image-contents.ts'
-import { readContents, type ReadingOptions } from '../../src/contents/reading/read-contents.ts'
+import { readContents, type ReadingOptions, type ReadManifest } from '../../src/contents/reading/read-contents.ts'
 import { findRepository } from '../../src/registry/records/repo-paths.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../registry/oci/oci-client.ts'
 import type { TestHost } from '../registry/oci/test-host.ts'
@@ -111,8 +111,12 @@ export class TestRepo {
     return { index: await this.push(manifestOf({ schemaVersion: 2, mediaType: indexType, manifests })), attestations }
   }
 
-  read({ digest }: { readonly digest: Digest }, options: Partial<ReadingOptions> = {}, signal: AbortSignal = alive): Promise<readonly ImageContents[]> {
+  reading({ digest }: { readonly digest: Digest }, options: Partial<ReadingOptions> = {}, signal: AbortSignal = alive): Promise<ReadManifest> {
     return readContents({ services: this.host.services, upstream: this.host.upstream, ...options }, { repo: this.uid, digest }, signal)
+  }
+
+  async read(image: { readonly digest: Digest }, options: Partial<ReadingOptions> = {}, signal: AbortSignal = alive): Promise<readonly ImageContents[]> {
+    return (await this.reading(image, options, signal)).images
   }
 }
 

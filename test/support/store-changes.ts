@@ -13,6 +13,7 @@ const background = [
   'meta/contents',
   'x/feeds/',
   'x/unread/',
+  'x/reread/',
 ]
 
 /** Resolves with the revision of the last commit. */

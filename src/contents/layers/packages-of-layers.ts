@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ReadEntry } from 'tar'
-import type { Distribution, ImagePackage } from '../package.ts'
+import { isSystemError, type Distribution, type ImagePackage } from '../package.ts'
 import { FileTree } from './file-tree.ts'
 import { imagePackage } from './layer-package.ts'
 import { entriesOfLayer, LayerBudget } from './layer-entries.ts'
@@ -120,6 +120,7 @@ class LayerReader {
     try {
       await reader.read(file, findings)
     } catch (error) {
+      if (isSystemError(error)) throw error
       // If the layer itself ended, the next entry says so.
       findings.addProblem(error)
     } finally {

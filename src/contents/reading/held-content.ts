@@ -41,6 +41,8 @@ export interface NamedBlob {
   readonly size: number
   /** Resolves with all bytes in order. Rejects with ContentError UNREADABLE or WRONG_DIGEST, UpstreamError, or the signal's reason. */
   open(signal: AbortSignal): Promise<Readable>
+  /** Rejects with ContentError UNREADABLE if the upstream does not have it, with UpstreamError, or with the signal's reason. */
+  assertThere(signal: AbortSignal): Promise<void>
 }
 
 type JsonRecord = Readonly<Record<string, unknown>>
@@ -48,6 +50,11 @@ type JsonRecord = Readonly<Record<string, unknown>>
 const manifestBounds = { maxDepth: 64, maxValues: 262_144, maxKeys: 262_144 }
 /** The largest config of an image, in bytes. */
 const maxConfigBytes = 4 * 1024 * 1024
+
+/** The error about content that the upstream does not have. It may have it later, for example after a restore. */
+export function absent(name: string): ContentError {
+  return new ContentError('UNREADABLE', `${name} is not there; it is looked for again`, { retry: 'daily' })
+}
 
 function recordIn(value: unknown): JsonRecord {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonRecord) : {} // a cast: it is an object of JSON
@@ -71,17 +78,20 @@ function partsIn(value: unknown): readonly ManifestPart[] {
   return Array.isArray(value) ? value.flatMap(partOf) : []
 }
 
-/** Reads a manifest. Resolves with undefined if the repo does not hold it, or if its bytes are lost. Rejects with UpstreamError, or the signal's reason. */
+/**
+ * Reads a manifest. Resolves with undefined if the repo does not hold it. Rejects with ContentError UNREADABLE or WRONG_DIGEST, UpstreamError, or the signal's
+ * reason.
+ */
 export async function readManifest(content: ReadableRepo, digest: Digest, signal: AbortSignal): Promise<NamedManifest | undefined> {
   const { services, upstream, repo } = content
   const record = await heldManifest(services, { repo, digest }, signal)
   if (record === undefined) return undefined
   // A cast: the record holds nothing else.
   const found = await upstream.getManifest(repo, record.upstreamDigest as Digest, signal).catch((error: unknown) => {
-    if (error instanceof UpstreamError && error.kind === 'corrupt') return undefined
+    if (error instanceof UpstreamError && error.kind === 'corrupt') throw new ContentError('WRONG_DIGEST', `manifest ${digest} is damaged`, { cause: error })
     throw error
   })
-  if (found === undefined) return undefined
+  if (found === undefined) throw absent(`manifest ${digest}`)
   // The manifest was valid when it was pushed. Manifests of artifacts have `blobs`.
   const body = recordIn(parseBoundedJson(Buffer.from(found.bytes).toString(), manifestBounds))
   const [config] = partOf(body['config'])
@@ -102,10 +112,14 @@ export async function namedBlob({ services, upstream, repo }: ReadableRepo, dige
         if (error instanceof UpstreamError && error.kind === 'corrupt') throw new ContentError('WRONG_DIGEST', `${digest} is damaged`, { cause: error })
         throw error
       })
-      if (stream === undefined) throw new ContentError('UNREADABLE', `${digest} is not there`)
+      if (stream === undefined) throw absent(digest)
       if (stream.size === size) return stream.body
       stream.body.destroy()
       throw new ContentError('WRONG_DIGEST', `${digest} has ${stream.size} bytes instead of ${size}`)
+    },
+    async assertThere(asked) {
+      // A cast: the record holds nothing else.
+      if ((await upstream.statBlob(repo, record.upstreamDigest as Digest, asked)) === undefined) throw absent(digest)
     },
   }
 }

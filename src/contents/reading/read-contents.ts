@@ -1,16 +1,15 @@
 import type { Digest } from '../../base/digest.ts'
 import { tmpdir } from 'node:os'
 import { Readable } from 'node:stream'
-import type { Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'
-import { isForeignLayer, isImageConfig, type Upstream } from '../../registry/index.ts'
+import { heldManifest, isForeignLayer, isImageConfig, type Upstream } from '../../registry/index.ts'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
 import type { ImageContents } from '../image-contents.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
-import { ContentError, contentLimits } from '../package.ts'
-import { namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
+import { ContentError, contentLimits, strongestRetry, type ContentRetry } from '../package.ts'
+import { absent, namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
 import { prepareFolder, readInProcess, type ReadPackages } from './reading-process.ts'
-import { betterThan, isAttestation, namesOf, sbomBlobs, sbomManifests, type KnownSource, type SbomSubject } from './sbom-candidates.ts'
+import { betterThan, isAttestation, namesOf, sbomBlobs, sbomManifests, type FailedSbom, type KnownSource, type SbomSubject } from './sbom-candidates.ts'
 
 /** What reading the contents of images needs. */
 export interface ReadingOptions {
@@ -39,10 +38,10 @@ function isImage({ config, layers, children }: NamedManifest): boolean {
   return layers.length === 0 || layers.some(({ mediaType }) => imageLayer.test(mediaType))
 }
 
-/** Yields the image itself, or the images in the index. */
+/** Yields the image itself, or the images in the index. Adds children whose manifests cannot be read to `lost`. */
 async function* imagesIn(
   content: ReadableRepo,
-  manifest: NamedManifest,
+  { manifest, lost }: { readonly manifest: NamedManifest; readonly lost: ContentError[] },
   signal: AbortSignal,
 ): AsyncGenerator<SbomSubject & { platform: string }, void, undefined> {
   if (isImage(manifest)) yield { image: manifest, index: undefined, platform: '' }
@@ -51,7 +50,10 @@ async function* imagesIn(
     if (isAttestation(child) || seen.has(child.digest)) continue
     if (seen.size >= limits.images) return
     seen.add(child.digest)
-    const image = await readManifest(content, child.digest, signal)
+    const image = await readManifest(content, child.digest, signal).catch((error: unknown) => {
+      lost.push(contentErrorOf(error, signal))
+      return undefined
+    })
     if (image !== undefined && isImage(image)) yield { image, index: manifest, platform: child.platform }
   }
 }
@@ -73,13 +75,14 @@ async function layersOf(content: ReadableRepo, { layers }: NamedManifest, signal
     const blob = await namedBlob(content, digest, signal)
     if (blob !== undefined) found.push(blob)
     else if (isForeignLayer(mediaType)) skipped.push({ path: digest, problem: 'UNREADABLE', message: 'the layer is stored elsewhere' })
-    else throw new ContentError('UNREADABLE', `the repo does not hold layer ${digest}`)
+    else throw absent(`layer ${digest}`)
   }
   return { layers: found, skipped }
 }
 
 async function readLayers(reading: RepoReading, image: NamedManifest, signal: AbortSignal): Promise<ReadPackages> {
   const { layers, skipped } = await layersOf(reading, image, signal)
+  for (const layer of layers) await layer.assertThere(signal)
   const job = { kind: 'layers', layers: layers.map(({ digest, size }) => ({ digest, size })) } as const
   const streams = layers.map((layer) => (opened: AbortSignal) => layer.open(opened))
   const read = await readInProcess(job, { streams, folder: reading.folder }, signal)
@@ -88,17 +91,11 @@ async function readLayers(reading: RepoReading, image: NamedManifest, signal: Ab
 
 async function readSbom(reading: RepoReading, { digest, subject }: { digest: Digest; subject: SbomSubject }, signal: AbortSignal): Promise<ReadPackages> {
   const blob = await namedBlob(reading, digest, signal)
-  if (blob === undefined) throw new ContentError('UNREADABLE', `the repo does not hold the SBOM ${digest}`)
+  if (blob === undefined) throw absent(`SBOM ${digest}`)
   const pieces = await readWhole(blob, contentLimits.documentBytes, signal)
   const digests = [...namesOf(subject.image), ...(subject.index === undefined ? [] : namesOf(subject.index))]
   const streams = [() => Promise.resolve(Readable.from(pieces, { objectMode: false }))]
   return readInProcess({ kind: 'sbom', size: blob.size, digests }, { streams, folder: reading.folder }, signal)
-}
-
-/** An SBOM that could not be read. */
-interface FailedSbom {
-  readonly manifest: Digest
-  readonly error: ContentError
 }
 
 function skippedOf(failed: readonly FailedSbom[]): SkippedFile[] {
@@ -135,35 +132,67 @@ function failureOf({ problem, message }: ContentError, failed: readonly FailedSb
   }
 }
 
-/** Reads one image from the best source that can be read. Resolves with undefined if that is the known one. */
+/** What reading an image had for a result. */
+interface ImageReading {
+  /** Undefined if the known source is the best one that can be read. */
+  readonly outcome: Outcome | undefined
+  /** When it is to be read again: a source that counts more may be readable then. */
+  readonly retry: ContentRetry
+}
+
+/** Reads one image from the best source that can be read. */
 async function readImage(
   { reading, subject, known }: { reading: RepoReading; subject: SbomSubject; known: KnownSource | undefined },
   signal: AbortSignal,
-): Promise<Outcome | undefined> {
+): Promise<ImageReading> {
   const { image } = subject
   const { timeLimitMs } = reading
   const all = await sbomManifests(reading, subject, signal)
   const { manifests, isKnown } = await betterThan({ content: reading, manifests: all, image }, known, signal)
   const ending = new AbortController()
-  const timer = setTimeout(() => ending.abort(new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`)), timeLimitMs)
+  const late = new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })
+  const timer = setTimeout(() => ending.abort(late), timeLimitMs)
   const limited = AbortSignal.any([signal, ending.signal])
   const failed: FailedSbom[] = []
+  const done = (outcome: Outcome | undefined, error?: ContentError): ImageReading => {
+    return { outcome, retry: strongestRetry([...failed.map((sbom) => sbom.error), ...(error === undefined ? [] : [error])].map(({ retry }) => retry)) }
+  }
   try {
-    for await (const { source, manifest, digest } of sbomBlobs(reading, manifests, limited)) {
+    for await (const { source, manifest, digest } of sbomBlobs(reading, { manifests, failed }, limited)) {
       try {
-        return outcomeOf(await readSbom(reading, { digest, subject }, limited), { source, sourceDigest: manifest }, failed)
+        return done(outcomeOf(await readSbom(reading, { digest, subject }, limited), { source, sourceDigest: manifest }, failed))
       } catch (error) {
         failed.push({ manifest, error: contentErrorOf(error, signal) })
       }
     }
-    if (isKnown) return undefined
-    return outcomeOf(await readLayers(reading, image, limited), { source: 'layers', sourceDigest: '' }, failed)
+    return done(isKnown ? undefined : outcomeOf(await readLayers(reading, image, limited), { source: 'layers', sourceDigest: '' }, failed))
   } catch (error) {
     const failure = contentErrorOf(error, signal)
-    return isKnown ? undefined : failureOf(failure, failed)
+    return done(isKnown ? undefined : failureOf(failure, failed), failure)
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** What was read of a manifest. */
+export interface ReadManifest {
+  readonly images: readonly ImageContents[]
+  /** When the manifest is to be read again, if nothing is pushed before. */
+  readonly retry: ContentRetry
+}
+
+/** Resolves with what a manifest says of its image whose bytes cannot be read. The images of an index are read by themselves. */
+async function withoutManifest(
+  { services, known, name }: Pick<ReadingOptions, 'services' | 'known'> & { readonly name: ImageName },
+  error: ContentError,
+  signal: AbortSignal,
+): Promise<ReadManifest> {
+  const record = await heldManifest(services, name, signal)
+  const { retry } = error
+  if (record === undefined || record.architecture === '' || record.children.length > 0) return { images: [], retry }
+  const image = { repo: name.repo, digest: record.upstreamDigest as Digest } // a cast: the record holds nothing else
+  if ((await known?.(image)) !== undefined) return { images: [], retry }
+  return { images: [{ ...image, platform: '', ...failureOf(error, []) }], retry }
 }
 
 /**
@@ -174,27 +203,31 @@ async function readImage(
  */
 export async function readContents(
   { services, upstream, known, timeLimitMs = defaultTimeLimitMs, folder = tmpdir() }: ReadingOptions,
-  name: { readonly repo: Uid; readonly digest: Digest },
+  name: ImageName,
   signal: AbortSignal,
-): Promise<readonly ImageContents[]> {
+): Promise<ReadManifest> {
   const { repo } = name
   const reading = { services, upstream, repo, timeLimitMs, folder }
-  const manifest = await readManifest(reading, name.digest, signal)
-  if (manifest === undefined) return []
+  const manifest = await readManifest(reading, name.digest, signal).catch((error: unknown) => contentErrorOf(error, signal))
+  if (manifest === undefined) return { images: [], retry: 'never' }
+  if (manifest instanceof ContentError) return withoutManifest({ services, ...(known && { known }), name }, manifest, signal)
   await prepareFolder(folder)
-  const results: ImageContents[] = []
+  const images: ImageContents[] = []
+  const lost: ContentError[] = []
+  const retries: ContentRetry[] = []
   let packages = 0
-  for await (const { platform, ...subject } of imagesIn(reading, manifest, signal)) {
+  for await (const { platform, ...subject } of imagesIn(reading, { manifest, lost }, signal)) {
     const { record, config } = subject.image
     const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
-    const read = await readImage({ reading, subject, known: await known?.({ repo, digest }) }, signal)
+    const { outcome: read, retry } = await readImage({ reading, subject, known: await known?.({ repo, digest }) }, signal)
+    retries.push(retry)
     if (read === undefined) continue
     packages += read.packages.length
     const tooMany = new ContentError('TOO_LARGE', `the images of the index have more than ${limits.packages} packages`)
     const outcome = packages > limits.packages ? failureOf(tooMany, []) : read
     packages = Math.min(packages, limits.packages)
     const named = config === undefined ? '' : await platformOf(reading, config.digest, signal)
-    results.push({ repo, digest, platform: named || platform, ...outcome })
+    images.push({ repo, digest, platform: named || platform, ...outcome })
   }
-  return results
+  return { images, retry: strongestRetry([...retries, ...lost.map(({ retry }) => retry)]) }
 }

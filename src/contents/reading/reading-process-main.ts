@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { errorMessage } from '../../base/error-text.ts'
 import { algorithmOf, digestOfHex, type Digest } from '../../base/digest.ts'
 import { packagesOfLayers } from '../layers/packages-of-layers.ts'
-import { ContentError, type ImagePackage } from '../package.ts'
+import { ContentError, isSystemError, type ImagePackage } from '../package.ts'
 import { packagesOfSbom } from '../sbom/sbom.ts'
 import type { FromReadingProcess, ReadingJob, ReadPackages } from './reading-process.ts'
 
@@ -75,8 +75,9 @@ async function run(job: ReadingJob, signal: AbortSignal): Promise<void> {
     for (let at = 0; at < packages.length; at += packagesAtOnce) say({ kind: 'packages', packages: packages.slice(at, at + packagesAtOnce) })
     say({ kind: 'read', facts })
   } catch (error) {
-    const problem = error instanceof ContentError ? error.problem : 'UNREADABLE'
-    say({ kind: 'failed', problem, message: errorMessage(error).slice(0, 1_000) })
+    const other = { problem: 'UNREADABLE', retry: isSystemError(error) ? 'few' : 'never' } as const
+    const { problem, retry } = error instanceof ContentError ? error : other
+    say({ kind: 'failed', problem, message: errorMessage(error).slice(0, 1_000), retry })
   }
 }
 

@@ -6,7 +6,7 @@ import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Digest } from '../../base/digest.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
-import { ContentError, type ContentProblem, type Distribution, type ImagePackage } from '../package.ts'
+import { ContentError, type ContentProblem, type ContentRetry, type Distribution, type ImagePackage } from '../package.ts'
 import type { DescribedProduct } from '../sbom/forms.ts'
 
 /** What the process reads from its standard input: an SBOM, or layers one after the other. Sizes are in bytes. */
@@ -30,7 +30,7 @@ export interface ReadPackages extends ReadFacts {
 export type FromReadingProcess =
   | { readonly kind: 'packages'; readonly packages: readonly ImagePackage[] }
   | { readonly kind: 'read'; readonly facts: ReadFacts }
-  | { readonly kind: 'failed'; readonly problem: ContentProblem; readonly message: string }
+  | { readonly kind: 'failed'; readonly problem: ContentProblem; readonly message: string; readonly retry: ContentRetry }
 
 /** Opens the streams that the process reads, in their order. */
 export type OpenStream = (signal: AbortSignal) => Promise<Readable>
@@ -61,11 +61,14 @@ function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadPackages> {
   const { promise, resolve, reject } = Promise.withResolvers<ReadPackages>()
   const packages: ImagePackage[] = []
   child.on('error', reject)
-  child.on('exit', () => reject(new ContentError('TOO_LARGE', 'reading the image took more memory than allowed')))
+  // Node.js itself aborts at the limit. Other signals can come from elsewhere.
+  child.on('exit', (_, killed) => {
+    reject(new ContentError('TOO_LARGE', 'reading the image took more memory than allowed', { retry: killed === 'SIGABRT' ? 'never' : 'few' }))
+  })
   child.on('message', (message: FromReadingProcess) => {
     if (message.kind === 'packages') packages.push(...message.packages)
     else if (message.kind === 'read') resolve({ ...message.facts, packages })
-    else reject(new ContentError(message.problem, message.message))
+    else reject(new ContentError(message.problem, message.message, { retry: message.retry }))
   })
   // If it cannot be reached, it has ended, or it ends now.
   child.send(job, (error) => void (error === null || child.kill('SIGKILL')))

@@ -3,6 +3,7 @@ import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { heldManifest, referrersOf, tagNamed, tagOf } from '../../registry/index.ts'
 import { packageSources, type PackageSource } from '../image-contents.ts'
 import { sbomPredicates } from '../sbom/statements.ts'
+import { ContentError } from '../package.ts'
 import { readManifest, type ReadableRepo, type ManifestPart, type NamedManifest } from './held-content.ts'
 
 /** A manifest that may hold SBOMs of an image. */
@@ -149,11 +150,26 @@ export async function betterThan(
   return { manifests: manifests.filter((one) => compare(one, source) < 0 && one.digest !== digest), isKnown: true }
 }
 
-/** Yields the blobs in the manifests that may be SBOMs, best first. At most 20. */
-export async function* sbomBlobs(content: ReadableRepo, manifests: readonly SbomManifest[], signal: AbortSignal): AsyncGenerator<SbomBlob, void, undefined> {
+/** A manifest whose SBOMs cannot be read, or an SBOM. */
+export interface FailedSbom {
+  /** The digest of the manifest. */
+  readonly manifest: Digest
+  readonly error: ContentError
+}
+
+/** Yields the blobs in the manifests that may be SBOMs, best first. At most 20. Adds manifests that cannot be read to `failed`. */
+export async function* sbomBlobs(
+  content: ReadableRepo,
+  { manifests, failed }: { readonly manifests: readonly SbomManifest[]; readonly failed: FailedSbom[] },
+  signal: AbortSignal,
+): AsyncGenerator<SbomBlob, void, undefined> {
   let blobs = 0
   for (const { source, digest, record } of manifests.slice(0, limits.manifests)) {
-    const manifest = await readManifest(content, digest, signal)
+    const manifest = await readManifest(content, digest, signal).catch((error: unknown) => {
+      if (!(error instanceof ContentError)) throw error
+      failed.push({ manifest: digest, error })
+      return undefined
+    })
     // Cosign adds the newest one at the end.
     for (const layer of (source === 'tag' ? manifest?.layers.toReversed() : manifest?.layers) ?? []) {
       if (!mayBeSbom(layer.annotations) || !(sbomTypes.test(layer.mediaType) || sbomTypes.test(record.artifactType))) continue

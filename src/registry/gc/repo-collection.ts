@@ -4,7 +4,7 @@ import type { Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../records/blobs.ts'
 import { pendingDeleteNote, pendingDeletePrefix, type ContentSort } from '../records/pending-deletes.ts'
-import { manifestKey, referrerKeyPrefix, unreadKey } from '../records/manifest-keys.ts'
+import { manifestKey, referrerKeyPrefix, rereadKey, unreadKey } from '../records/manifest-keys.ts'
 import { storedChange, type StoredBytes } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 import type { Services } from '../../engine/services.ts'
@@ -102,7 +102,8 @@ export class RepoCollection {
     if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs), refused: 0 }
     const done = await this.#removeAll(find, { isAny: garbage.manifests.length + garbage.blobs.length > 0 }, signal)
     const left = [...(await this.#notes(signal)).keys()]
-    for await (const { key } of entriesOf(this.#services.store, { prefix: unreadKey(this.#repo, '') }, signal)) left.push(key)
+    for (const prefix of [unreadKey(this.#repo, ''), rereadKey(this.#repo, '')])
+      for await (const { key } of entriesOf(this.#services.store, { prefix }, signal)) left.push(key)
     await this.#writeAll(
       left.map((key) => ({ kind: 'delete', key })),
       signal,

@@ -11,6 +11,8 @@ export const referrerPrefix = 'x/referrer/'
 
 /** Key prefix of manifests whose contents are to be read, or read again. */
 export const unreadPrefix = 'x/unread/'
+/** Key prefix of manifests whose contents are to be read again later. */
+export const rereadPrefix = 'x/reread/'
 
 /** A manifest, by its repo and digest. */
 export interface ManifestName {
@@ -26,6 +28,11 @@ export function manifestKey(repo: string, digest: string): string {
 /** Returns the key that asks for the contents of an image or index. */
 export function unreadKey(repo: string, digest: string): string {
   return `${unreadPrefix}${repo}/${digest}`
+}
+
+/** Returns the key that says when the contents of an image or index are to be read again. */
+export function rereadKey(repo: string, digest: string): string {
+  return `${rereadPrefix}${repo}/${digest}`
 }
 
 /** Returns the key prefix of all manifests whose subject is this digest. */

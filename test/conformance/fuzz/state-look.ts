@@ -21,7 +21,7 @@ const changesByThemselves: readonly ChangesByItself[] = [
     why: 'events of pulls and of failed pushes are written in batches, some time after the answer',
     matches: ({ key, value }) => key.startsWith('x/outbox/') && fromBinary(OutboxEventSchema, value).type.startsWith('dev.taproot.registry.'),
   },
-  { why: 'the worker reads images that were pushed', matches: ({ key }) => key === 'meta/contents' || key.startsWith('x/unread/') },
+  { why: 'the worker reads images that were pushed', matches: ({ key }) => key === 'meta/contents' || /^x\/(?:unread|reread)\//.test(key) },
   { why: 'audit events become a segment every ten seconds', matches: ({ key }) => key.startsWith('x/audit/') },
   { why: 'keys are rotated by the clock', matches: ({ key }) => /^meta\/(?:signing-keys|page-keys|registry-keys)\//.test(key) },
   { why: 'the leader notes what may be removed from the upstream by the clock', matches: ({ key }) => /^x\/(?:unneeded|collect|discard)\//.test(key) },
