@@ -11,6 +11,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/catalogue/feeds.test.ts': { seconds: 20, why: 'each run of a feed is a process' },
   'test/cli/import.test.ts': { seconds: 28, why: 'each import is a process' },
   'test/cli/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
+  'test/conformance/spec/registry/contents.test.ts': { seconds: 20, why: 'a process reads each image' },
   'test/conformance/cost/cost.test.ts': { seconds: 60, why: 'dozens of requests of every method for every caller' },
   'test/conformance/cost/health.test.ts': { seconds: 35, why: 'seven attacks on servers that are processes' },
   'test/e2e/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of four pages' },

@@ -3,10 +3,10 @@ import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
 import { unreadPrefix } from '../registry/index.ts'
-import type { PackageSource, ImageContents } from './image-contents.ts'
+import type { ImageContents, ImageIndex, PackageSource } from './image-contents.ts'
 import type { ContentRetry } from './package.ts'
 import { readContents } from './reading/read-contents.ts'
-import { Publisher } from './segments/publisher.ts'
+import { Publisher, type PublishedContents } from './segments/publisher.ts'
 import type { StoredImage } from './segments/segment-builder.ts'
 import type { SegmentsOptions } from './segments/segments.ts'
 import { UnreadImages, type UnreadImage } from './unread-images.ts'
@@ -90,7 +90,7 @@ export class ContentsJob {
     for (;;) {
       const found = await this.#batch((error) => (failure = error), signal)
       if (found.done.length === 0) break
-      if (found.images.length > 0) await this.#publisher.publish(found.images, signal)
+      if (found.images.length + found.indexes.length > 0) await this.#publisher.publish(found, signal)
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
       for (const { image, retry } of found.done) await this.#unread.done(image, retry, signal)
     }
@@ -106,11 +106,9 @@ export class ContentsJob {
   }
 
   /** Reads some of the images that wait. Those of one organisation are read one after the other. */
-  async #batch(
-    onFailure: (error: unknown) => void,
-    signal: AbortSignal,
-  ): Promise<{ readonly done: readonly DoneImage[]; readonly images: readonly StoredImage[] }> {
+  async #batch(onFailure: (error: unknown) => void, signal: AbortSignal): Promise<PublishedContents & { readonly done: readonly DoneImage[] }> {
     const done: DoneImage[] = []
+    const indexes: ImageIndex[] = []
     const images: StoredImage[] = []
     let packages = 0
     const busy = new Set<Uid>()
@@ -125,6 +123,7 @@ export class ContentsJob {
         try {
           const read = await this.#read(next, signal)
           images.push(...read.images)
+          indexes.push(...read.indexes)
           packages += read.images.reduce((sum, image) => sum + image.packages.length, 0)
           done.push({ image: next, retry: read.retry })
         } catch (error) {
@@ -137,7 +136,7 @@ export class ContentsJob {
       }
     }
     await Promise.all(Array.from({ length: imagesAtOnce }, work))
-    return { done, images }
+    return { done, images, indexes }
   }
 
   /** Returns a function that resolves with the next image to read: the next organisation's that is not busy. Undefined if there is none. */
@@ -168,7 +167,7 @@ export class ContentsJob {
     return () => (last = last.then(next, next))
   }
 
-  async #read(name: UnreadImage, signal: AbortSignal): Promise<{ readonly images: StoredImage[]; readonly retry: ContentRetry }> {
+  async #read(name: UnreadImage, signal: AbortSignal): Promise<PublishedContents & { readonly retry: ContentRetry }> {
     const { services, upstream, clock, directory } = this.#options
     // Not in the folder of the segments, whose other files are removed.
     const folder = `${directory}-reading`
@@ -181,9 +180,9 @@ export class ContentsJob {
       older.add(image.digest)
       return undefined
     }
-    const { images, retry } = await readContents({ services, upstream, known, folder }, name, signal)
+    const { images, index, retry } = await readContents({ services, upstream, known, folder }, name, signal)
     // What is known of an image stays if its source does not answer.
     const kept = images.filter(({ digest, problem }) => problem === undefined || retry === 'never' || !older.has(digest))
-    return { images: kept.map((contents) => storedOf(contents, clock.now())), retry }
+    return { images: kept.map((contents) => storedOf(contents, clock.now())), indexes: index === undefined ? [] : [index], retry }
   }
 }

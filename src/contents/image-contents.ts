@@ -9,6 +9,12 @@ export const packageSources = ['attestation', 'referrer', 'tag', 'layers'] as co
 /** One of `packageSources`: an attestation in the index, a referrer, a tag of cosign, or the layers. */
 export type PackageSource = (typeof packageSources)[number]
 
+/** An index, and the images in it. */
+export interface ImageIndex extends ImageName {
+  /** The digests of the images. */
+  readonly images: readonly Digest[]
+}
+
 /** What was found in an image, or why nothing was. */
 export interface ImageContents extends ImageName {
   /** For example `linux/amd64` or `linux/arm/v7`; empty if it is unknown. */

@@ -89,6 +89,34 @@ export function packageOfUrl(text: unknown): PackageIdentity | undefined {
   return identityOf(attempt(() => PackageURL.fromString(text)))
 }
 
+/** Which package URLs a search for one finds. */
+export interface PurlFilter {
+  /** The canonical text up to the version. Without a version, up to the name. */
+  readonly start: string
+  readonly hasVersion: boolean
+  /** Each must be in a found URL. */
+  readonly qualifiers: Readonly<Record<string, string>>
+  /** Empty for any. */
+  readonly subpath: string
+}
+
+/** Returns the filter of a package URL; undefined if it is not valid. */
+export function purlFilter(text: string): PurlFilter | undefined {
+  const url = isPlainText(text, maxPurlLength) ? attempt(() => PackageURL.fromString(text)) : undefined
+  if (url === undefined) return undefined
+  const { type, namespace, name, version, qualifiers, subpath } = url
+  const start = attempt(() => new PackageURL(type, namespace, name, version, undefined, undefined))?.toString()
+  return start === undefined ? undefined : { start, hasVersion: Boolean(version), qualifiers: { ...qualifiers }, subpath: subpath ?? '' }
+}
+
+/** True if the filter finds a canonical package URL that starts with its text and has nothing or `@`, `?` or `#` after it. */
+export function isFound(purl: string, { qualifiers, subpath }: PurlFilter): boolean {
+  const wanted = Object.entries(qualifiers)
+  if (wanted.length === 0 && subpath === '') return true
+  const url = attempt(() => PackageURL.fromString(purl))
+  return url !== undefined && wanted.every(([key, value]) => url.qualifiers?.[key] === value) && (subpath === '' || url.subpath === subpath)
+}
+
 /** Returns the package with these parts, and makes its package URL. Undefined if the parts are not enough, or not valid. */
 export function packageOfParts({ type, namespace, name, version }: PackageParts): PackageIdentity | undefined {
   const slash = pathTypes.has(type) && namespace === '' ? name.lastIndexOf('/') : -1

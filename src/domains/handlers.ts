@@ -65,7 +65,7 @@ import {
   batchCreateRoleBindings,
   acceptTerms,
 } from '../iam/index.ts'
-import { listPackages, listVulnerabilities } from '../contents/index.ts'
+import { listPackageImages, listPackages, listVulnerabilities } from '../contents/index.ts'
 import {
   getRepoReadme,
   updateRepoReadme,
@@ -149,6 +149,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
   'taproot.registry.v2.ReposService/ListMirrors': listMirrors,
   'taproot.registry.v2.ReposService/EndMirror': endMirror,
+  'taproot.registry.v2.ContentsService/ListPackageImages': listPackageImages,
   'taproot.registry.v2.ContentsService/ListPackages': listPackages,
   'taproot.registry.v2.ContentsService/ListVulnerabilities': listVulnerabilities,
   'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,

@@ -3,6 +3,7 @@ import type { Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_p
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { PackageAdvisory } from './advisory-source.ts'
+import type { UidFilter, Visibility } from './places.ts'
 
 /** An image of one platform in a repo. */
 export interface ImageName {
@@ -77,6 +78,34 @@ export interface PackagePage {
   readonly total: number
 }
 
+/** Which images contain a package. The order is that of repo, digest and package URL. */
+export interface PackageImageQuery {
+  /** A valid package URL. */
+  readonly purl: string
+  /** The repos whose images are asked for. */
+  readonly uidp: UidFilter
+  readonly visibility: Visibility
+  /** The image after which the page begins. */
+  readonly after: Pick<PackageImage, 'repo' | 'digest' | 'purl'> | undefined
+  readonly skip: number
+  readonly limit: number
+}
+
+/** An image that contains a package. */
+export interface PackageImage extends ImageName {
+  readonly platform: string
+  readonly purl: string
+  readonly version: string
+  /** The digests of the indexes that it is in. */
+  readonly indexes: readonly Digest[]
+}
+
+/** A page of images, and how many the query has. Some of them may be gone from their repos. */
+export interface PackageImagePage {
+  readonly images: readonly PackageImage[]
+  readonly total: number
+}
+
 /** The states of a vulnerability in a package, the worst first. */
 export const vulnerabilityStates = ['affected', 'under_investigation', 'fixed', 'not_affected'] as const
 /** One of `vulnerabilityStates`. */
@@ -115,6 +144,8 @@ export interface ContentsSource {
   imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]>
   /** Resolves with a page of the packages of images. Those that were not read have none. Rejects with code 14 like `imagesAmong`. */
   packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage>
+  /** Resolves with a page of the images that contain a package. Rejects with code 14 like `imagesAmong`. */
+  packageImages(query: PackageImageQuery, turn: TaskTurn): Promise<PackageImagePage>
   /** Resolves with the names by which advisories of packages are found. */
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]>
   /** Resolves with the vulnerabilities in packages. */

@@ -39,6 +39,15 @@ export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex,
   return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
 }
 
+/** True if the filter names the record `uid` of a kind that is seen below groups, for example of a repo (docs/spec/conventions.md#list-filters). */
+export function isNamed(uidp: UidFilter, uid: string): boolean {
+  const base = basePlace(uidp)
+  const parent = parentOf(trustedUid(uid))
+  if (base === undefined || (base.place === 'child' && parent !== base.uid) || (base.place === 'below' && !isBelow(uid, base.uid))) return false
+  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, parent)) return false
+  return uidp.ids.length === 0 || uidp.ids.includes(uid)
+}
+
 /** True if the groups, which are in uid order, contain `uid`. */
 function hasGroup(groups: readonly string[], uid: string): boolean {
   let low = 0

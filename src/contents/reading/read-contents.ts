@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import type { Services } from '../../engine/services.ts'
 import { heldManifest, isForeignLayer, isImageConfig, type Upstream } from '../../registry/index.ts'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
-import type { ImageContents } from '../image-contents.ts'
+import type { ImageContents, ImageIndex } from '../image-contents.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, contentLimits, strongestRetry, type ContentRetry } from '../package.ts'
 import { absent, namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
@@ -177,6 +177,8 @@ async function readImage(
 /** What was read of a manifest. */
 export interface ReadManifest {
   readonly images: readonly ImageContents[]
+  /** The index, with all images in it. Undefined without any. */
+  readonly index: ImageIndex | undefined
   /** When the manifest is to be read again, if nothing is pushed before. */
   readonly retry: ContentRetry
 }
@@ -189,10 +191,10 @@ async function withoutManifest(
 ): Promise<ReadManifest> {
   const record = await heldManifest(services, name, signal)
   const { retry } = error
-  if (record === undefined || record.architecture === '' || record.children.length > 0) return { images: [], retry }
+  if (record === undefined || record.architecture === '' || record.children.length > 0) return { images: [], index: undefined, retry }
   const image = { repo: name.repo, digest: record.upstreamDigest as Digest } // a cast: the record holds nothing else
-  if ((await known?.(image)) !== undefined) return { images: [], retry }
-  return { images: [{ ...image, platform: '', ...failureOf(error, []) }], retry }
+  if ((await known?.(image)) !== undefined) return { images: [], index: undefined, retry }
+  return { images: [{ ...image, platform: '', ...failureOf(error, []) }], index: undefined, retry }
 }
 
 /**
@@ -209,16 +211,18 @@ export async function readContents(
   const { repo } = name
   const reading = { services, upstream, repo, timeLimitMs, folder }
   const manifest = await readManifest(reading, name.digest, signal).catch((error: unknown) => contentErrorOf(error, signal))
-  if (manifest === undefined) return { images: [], retry: 'never' }
+  if (manifest === undefined) return { images: [], index: undefined, retry: 'never' }
   if (manifest instanceof ContentError) return withoutManifest({ services, ...(known && { known }), name }, manifest, signal)
   await prepareFolder(folder)
   const images: ImageContents[] = []
   const lost: ContentError[] = []
   const retries: ContentRetry[] = []
+  const members: Digest[] = []
   let packages = 0
   for await (const { platform, ...subject } of imagesIn(reading, { manifest, lost }, signal)) {
     const { record, config } = subject.image
     const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+    if (subject.index !== undefined) members.push(digest)
     const { outcome: read, retry } = await readImage({ reading, subject, known: await known?.({ repo, digest }) }, signal)
     retries.push(retry)
     if (read === undefined) continue
@@ -229,5 +233,7 @@ export async function readContents(
     const named = config === undefined ? '' : await platformOf(reading, config.digest, signal)
     images.push({ repo, digest, platform: named || platform, ...outcome })
   }
-  return { images, retry: strongestRetry([...retries, ...lost.map(({ retry }) => retry)]) }
+  // A cast: the record holds nothing else.
+  const index = members.length === 0 ? undefined : { repo, digest: manifest.record.upstreamDigest as Digest, images: members }
+  return { images, index, retry: strongestRetry([...retries, ...lost.map(({ retry }) => retry)]) }
 }

@@ -1,11 +1,13 @@
 import { rename, rm } from 'node:fs/promises'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
-import { CatalogueError, deleteCatalogue, pushCatalogue } from '../../catalogue/index.ts'
+import { CatalogueError, deleteCatalogue, formatOf, pushCatalogue } from '../../catalogue/index.ts'
 import { errorText } from '../../base/error-text.ts'
 import type { Services } from '../../engine/services.ts'
 import { heldManifest } from '../../registry/index.ts'
 import { contentsKey, encodeContents, includedIn, storedContents, type ContentsRecord, type Segment, type StoredContents } from './contents-record.ts'
+import type { ImageIndex } from '../image-contents.ts'
 import type { SegmentSize, StoredImage } from './segment-builder.ts'
+import { segmentTables } from './segment-tables.ts'
 import { SegmentFiles, segmentThread, type SegmentsOptions } from './segments.ts'
 
 const mediaType = 'application/vnd.taproot.contents.v1+sqlite'
@@ -15,6 +17,12 @@ const maxRebases = 5
 const packagesAtOnce = 1_000
 /** Maximum number of manifests to look up in parallel. */
 const readsAtOnce = 64
+
+/** What a batch has found. */
+export interface PublishedContents {
+  readonly images: readonly StoredImage[]
+  readonly indexes: readonly ImageIndex[]
+}
 
 /** Publishes segments. Only the active worker does; if two do at a time, the later one starts again. */
 export class Publisher {
@@ -46,27 +54,31 @@ export class Publisher {
     return this.#thread.ask({ kind: 'images', paths, images }) as Promise<readonly StoredImage['facts'][]> // the answer to this task
   }
 
-  /** Publishes images, in place of what is known about them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason. */
-  async publish(images: readonly StoredImage[], signal: AbortSignal): Promise<void> {
+  /** Publishes images and indexes, in place of what is known about them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason. */
+  async publish({ images, indexes }: PublishedContents, signal: AbortSignal): Promise<void> {
     const packages = images.reduce((sum, image) => sum + image.packages.length, 0)
     const left = await this.#change(async ({ record }) => {
       const { segments, ...kept } = record ?? { readers: 0, sweptMs: this.#options.clock.now(), segments: [] }
       const included = segments.slice(0, includedIn(packages, segments))
-      const segment = await this.#build({ images, included }, signal)
+      const segment = await this.#build({ images, indexes, included }, signal)
       return { ...kept, segments: [segment, ...segments.slice(included.length)] }
     }, signal)
     await this.#files.removeOthers(left.segments)
   }
 
-  /** Drops segments that the upstream lost or changed. Then the readers' version is 0: all images are to be read again. */
+  /** Drops segments that the upstream lost or changed, and those of other versions. Then the readers' version is 0: all images are to be read again. */
   async dropLost(signal: AbortSignal): Promise<void> {
     const lost = new Set<Segment>()
     for (const segment of (await this.record(signal))?.segments ?? []) {
-      await this.#files.have([segment], signal).catch((error: unknown) => {
+      try {
+        const [path = ''] = await this.#files.have([segment], signal)
+        const format = formatOf(path)
+        if (format !== String(segmentTables.version)) throw new CatalogueError(`the segment has format ${format ?? 'none'}`)
+      } catch (error) {
         if (!(error instanceof CatalogueError)) throw error
         this.#options.log.warn('contents of images are lost: the images are read again', { error: errorText(error) })
         lost.add(segment)
-      })
+      }
     }
     const manifests = new Set([...lost].map(({ manifest }) => manifest))
     if (lost.size === 0) return
@@ -83,7 +95,7 @@ export class Publisher {
     const left = await this.#change(async ({ record }) => {
       const segments = record?.segments ?? []
       const gone = await this.#gone(await this.#namesIn(await this.#files.have(segments, signal)), signal)
-      const swept = gone.length === 0 ? segments : [await this.#build({ images: [], included: segments }, signal)]
+      const swept = gone.length === 0 ? segments : [await this.#build({ images: [], indexes: [], included: segments }, signal)]
       return { readers: record?.readers ?? 0, sweptMs, segments: swept }
     }, signal)
     await this.#files.removeOthers(left.segments)
@@ -94,15 +106,12 @@ export class Publisher {
     return this.#thread.close()
   }
 
-  async #build(
-    { images, included }: { readonly images: readonly StoredImage[]; readonly included: readonly Segment[] },
-    signal: AbortSignal,
-  ): Promise<Segment> {
+  async #build({ images, indexes, included }: PublishedContents & { readonly included: readonly Segment[] }, signal: AbortSignal): Promise<Segment> {
     const { upstream, clock } = this.#options
     const older = await this.#files.have(included, signal)
     const path = await this.#files.temporary()
     try {
-      const contents = { path, older, removed: await this.#gone(await this.#namesIn(older), signal) }
+      const contents = { path, indexes, older, removed: await this.#gone(await this.#namesIn(older), signal) }
       const packages = await this.#hold(images)
       const size = (await this.#thread.ask({ kind: 'build', contents, packages })) as SegmentSize // the answer to this task
       const published = await pushCatalogue(upstream, { path, mediaType, nowMs: clock.now() }, signal)

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import type { DatabaseSync } from 'node:sqlite'
 import { openForWriting } from '../../catalogue/index.ts'
 import type { ContentsFacts, ImageName } from '../../cache/lists/contents-source.ts'
+import type { ImageIndex } from '../image-contents.ts'
 import type { ImagePackage } from '../package.ts'
 import { segmentTables } from './segment-tables.ts'
 
@@ -16,9 +17,10 @@ export interface SegmentContents {
   /** The path of the new file. */
   readonly path: string
   readonly images: readonly StoredImage[]
+  readonly indexes: readonly ImageIndex[]
   /** The paths of older segments, newest first. */
   readonly older: readonly string[]
-  /** Images of older segments to leave out. */
+  /** Images and indexes of older segments to leave out. */
   readonly removed: readonly ImageName[]
 }
 
@@ -50,6 +52,10 @@ INSERT INTO main.contains (image, package, locations)
   SELECT image_ids.new, package_ids.new, locations FROM old.contains
   JOIN temp.image_ids ON image_ids.id = contains.image
   JOIN temp.package_ids ON package_ids.id = contains.package;
+INSERT INTO main.member (repo, image, digest)
+  SELECT repo, image, digest FROM old.member AS one
+  WHERE NOT EXISTS (SELECT 1 FROM temp.removed WHERE removed.repo = one.repo AND removed.digest = one.digest)
+  ON CONFLICT DO NOTHING;
 DROP TABLE temp.image_ids; DROP TABLE temp.used; DROP TABLE temp.package_ids;
 `
 
@@ -80,13 +86,15 @@ function addImages(database: DatabaseSync, images: readonly StoredImage[]): void
 }
 
 /** Writes a segment. Throws an error of SQLite if the file cannot be written, or an older one cannot be read. */
-export function buildSegment({ path, images, older, removed }: SegmentContents): SegmentSize {
+export function buildSegment({ path, images, indexes, older, removed }: SegmentContents): SegmentSize {
   const database = openForWriting(path, { tables: segmentTables, isNew: true })
   try {
     database.exec('BEGIN; CREATE TEMP TABLE removed (repo TEXT, digest TEXT, PRIMARY KEY (repo, digest)) WITHOUT ROWID')
     const remove = database.prepare('INSERT INTO temp.removed (repo, digest) VALUES (?, ?) ON CONFLICT DO NOTHING')
     for (const { repo, digest } of removed) remove.run(repo, digest)
     addImages(database, images)
+    const join = database.prepare('INSERT INTO member (repo, image, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING')
+    for (const index of indexes) for (const image of index.images) join.run(index.repo, image, index.digest)
     database.exec('COMMIT')
     for (const file of older) {
       database.prepare('ATTACH ? AS old').run(file)

@@ -1,7 +1,19 @@
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
 import { openForReading } from '../../catalogue/index.ts'
 import type { Digest } from '../../base/digest.ts'
-import type { ContentsFacts, ImageName, ListedPackage, PackagePage, PackageQuery, ReadImage } from '../../cache/lists/contents-source.ts'
+import type {
+  ContentsFacts,
+  ImageName,
+  ListedPackage,
+  PackageImage,
+  PackageImagePage,
+  PackageImageQuery,
+  PackagePage,
+  PackageQuery,
+  ReadImage,
+} from '../../cache/lists/contents-source.ts'
+import { isNamed, isVisible } from '../../cache/lists/places.ts'
+import { isFound, purlFilter, type PurlFilter } from '../package-url.ts'
 import { segmentTables } from './segment-tables.ts'
 
 /** An image in the newest segment that has it. */
@@ -42,10 +54,29 @@ function byPlace(one: ListedPackage, other: ListedPackage): number {
   return 0
 }
 
+/** The images of a segment that newer segments have, too. */
+interface ReplacedImages {
+  readonly newer: readonly DatabaseSync[]
+  /** A list of ids as JSON. */
+  readonly ids: string
+}
+
+/** An image that contains a package, without the indexes that it is in. */
+type FoundImage = Omit<PackageImage, 'indexes'>
+
+function byRepo(one: FoundImage, other: FoundImage): number {
+  for (const key of ['repo', 'digest', 'purl'] as const) {
+    const order = Buffer.compare(Buffer.from(one[key]), Buffer.from(other[key]))
+    if (order !== 0) return order
+  }
+  return 0
+}
+
 /** The segments, open for reading. They never change. Synchronous: a thread of its own reads them. */
 export class SegmentReader {
   /** By path. */
   #open = new Map<string, DatabaseSync>()
+  #replaced = new WeakMap<DatabaseSync, ReplacedImages>()
 
   /** Makes these files the segments, newest first. Throws CatalogueError if one of them is no segment of this version: then the earlier ones stay. */
   use(paths: readonly string[]): void {
@@ -77,10 +108,26 @@ export class SegmentReader {
     return { packages: found.sort(byPlace).slice(query.skip, query.skip + query.limit), total }
   }
 
-  /** Returns the names of all images in the segments, each once for each segment that has it. */
+  /** Returns a page of the images that contain a package. */
+  packageImages(query: PackageImageQuery): PackageImagePage {
+    const filter = purlFilter(query.purl)
+    if (filter === undefined) return { images: [], total: 0 }
+    const databases = [...this.#open.values()]
+    const found: FoundImage[] = []
+    let total = 0
+    for (const [at, database] of databases.entries()) {
+      const page = imagesWith(database, { filter, query, replaced: this.#replacedIn(database, databases.slice(0, at)) })
+      total += page.total
+      found.push(...page.images)
+    }
+    const images = found.sort(byRepo).slice(query.skip, query.skip + query.limit)
+    return { images: images.map((image) => ({ ...image, indexes: [...new Set(databases.flatMap((database) => indexesOf(database, image)))] })), total }
+  }
+
+  /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */
   names(): ImageName[] {
     return [...this.#open.values()].flatMap((database) => {
-      const rows = database.prepare('SELECT repo, digest FROM image').all()
+      const rows = database.prepare('SELECT repo, digest FROM image UNION SELECT repo, digest FROM member').all()
       return rows.map((row) => ({ repo: row['repo'], digest: row['digest'] }) as ImageName) // of buildSegment
     })
   }
@@ -88,6 +135,23 @@ export class SegmentReader {
   /** Closes the files. */
   close(): void {
     this.use([])
+  }
+
+  /** Returns the ids of images in a segment that newer segments have, too. */
+  #replacedIn(database: DatabaseSync, newer: readonly DatabaseSync[]): ReplacedImages {
+    const known = this.#replaced.get(database)
+    if (known !== undefined && known.newer.length === newer.length && known.newer.every((one, at) => one === newer[at])) return known
+    const find = database.prepare('SELECT id FROM image WHERE repo = ? AND digest = ?')
+    const ids: number[] = []
+    for (const other of newer) {
+      for (const row of other.prepare('SELECT repo, digest FROM image').iterate()) {
+        const id = find.get(String(row['repo']), String(row['digest']))?.['id']
+        if (id !== undefined) ids.push(Number(id))
+      }
+    }
+    const replaced = { newer, ids: JSON.stringify(ids) }
+    this.#replaced.set(database, replaced)
+    return replaced
   }
 
   #placed(images: readonly ImageName[]): PlacedImage[] {
@@ -132,4 +196,47 @@ function packagesIn({ database, id, digest }: PlacedImage, page: { readonly cond
       licenses: JSON.parse(String(row['licenses'])) as string[], // of buildSegment
       locations: JSON.parse(String(row['locations'])) as string[], // of buildSegment
     }))
+}
+
+/** Returns the ids of the packages that a filter finds, as JSON. A canonical package URL has `@`, `?` or `#` after its name, and only the last two after its version. */
+function packagesFound(database: DatabaseSync, filter: PurlFilter): string {
+  const { start, hasVersion } = filter
+  // `A` follows `@`, which follows `?`.
+  const ranges = [`${start}#`, `${start}$`, `${start}?`, `${start}${hasVersion ? '@' : 'A'}`]
+  const sql = 'SELECT id, purl FROM package WHERE purl = ? OR (purl >= ? AND purl < ?) OR (purl >= ? AND purl < ?)'
+  const ids: number[] = []
+  for (const row of database.prepare(sql).iterate(start, ...ranges)) if (isFound(String(row['purl']), filter)) ids.push(Number(row['id']))
+  return JSON.stringify(ids)
+}
+
+/** Returns the images of a segment that contain a package, up to the end of the page, and how many there are. */
+function imagesWith(
+  database: DatabaseSync,
+  { filter, query, replaced }: { readonly filter: PurlFilter; readonly query: PackageImageQuery; readonly replaced: ReplacedImages },
+): { readonly images: readonly FoundImage[]; readonly total: number } {
+  const { uidp, visibility, after, skip, limit } = query
+  const shown = new Map<string, number>()
+  database.function('shown', (value) => {
+    const repo = String(value)
+    const known = shown.get(repo)
+    if (known !== undefined) return known
+    const isShown = Number(isVisible(visibility, {}, repo) && isNamed(uidp, repo))
+    shown.set(repo, isShown)
+    return isShown
+  })
+  const wanted = `FROM package JOIN contains ON contains.package = package.id JOIN image ON image.id = contains.image
+    WHERE package.id IN (SELECT value FROM json_each(?)) AND image.id NOT IN (SELECT value FROM json_each(?)) AND shown(repo)`
+  const values = [packagesFound(database, filter), replaced.ids]
+  const total = Number(database.prepare(`SELECT count(*) AS count ${wanted}`).get(...values)?.['count'])
+  const columns = "repo, digest, purl, version, coalesce(json_extract(facts, '$.platform'), '') AS platform"
+  const place = after === undefined ? '' : ' AND (repo, digest, purl) > (?, ?, ?)'
+  const rows = database
+    .prepare(`SELECT ${columns} ${wanted}${place} ORDER BY repo, digest, purl LIMIT ?`)
+    .all(...values, ...(after === undefined ? [] : [after.repo, after.digest, after.purl]), skip + limit)
+  return { images: rows.map((row) => ({ ...row }) as unknown as FoundImage), total } // the columns are its fields
+}
+
+function indexesOf(database: DatabaseSync, { repo, digest }: ImageName): Digest[] {
+  const rows = database.prepare('SELECT digest FROM member WHERE repo = ? AND image = ?').all(repo, digest)
+  return rows.map((row) => row['digest'] as Digest) // of buildSegment
 }

@@ -1,5 +1,5 @@
 import { answerTasks } from '../../base/task-thread.ts'
-import type { ImageName, MatchQuestion, PackageQuery } from '../../cache/lists/contents-source.ts'
+import type { ImageName, MatchQuestion, PackageImageQuery, PackageQuery } from '../../cache/lists/contents-source.ts'
 import type { ImagePackage } from '../package.ts'
 import { namesOfPackages, vulnerabilitiesOfPackages } from '../matching/match-packages.ts'
 import { buildSegment, type SegmentContents, type SegmentSize, type StoredImage } from './segment-builder.ts'
@@ -13,6 +13,7 @@ export type SegmentTask =
   | { readonly kind: 'build'; readonly contents: Omit<SegmentContents, 'images'>; readonly packages: number }
   | { readonly kind: 'images'; readonly paths: readonly string[]; readonly images: readonly ImageName[] }
   | { readonly kind: 'packages'; readonly paths: readonly string[]; readonly query: PackageQuery }
+  | { readonly kind: 'packageImages'; readonly paths: readonly string[]; readonly query: PackageImageQuery }
   | { readonly kind: 'namesOf'; readonly question: Pick<MatchQuestion, 'packages' | 'distribution'> }
   | { readonly kind: 'match'; readonly question: MatchQuestion }
   | { readonly kind: 'names'; readonly paths: readonly string[] }
@@ -42,6 +43,7 @@ function work(task: SegmentTask): unknown {
   reader.use(task.paths)
   if (task.kind === 'images') return reader.imagesAmong(task.images)
   if (task.kind === 'packages') return reader.packages(task.query)
+  if (task.kind === 'packageImages') return reader.packageImages(task.query)
   return reader.names()
 }
 

@@ -7,7 +7,17 @@ import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
-import type { ContentsSource, ImageName, MatchQuestion, PackagePage, PackageQuery, PackageVulnerability, ReadImage } from '../../cache/lists/contents-source.ts'
+import type {
+  ContentsSource,
+  ImageName,
+  MatchQuestion,
+  PackageImagePage,
+  PackageImageQuery,
+  PackagePage,
+  PackageQuery,
+  PackageVulnerability,
+  ReadImage,
+} from '../../cache/lists/contents-source.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import { CatalogueError, fetchCatalogue } from '../../catalogue/index.ts'
 import type { Upstream } from '../../registry/index.ts'
@@ -124,6 +134,10 @@ export class Segments implements ContentsSource {
   async packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage> {
     if (query.images.length === 0) return { packages: [], total: 0 }
     return (await this.#ask((paths) => ({ kind: 'packages', paths, query }), turn)) as PackagePage // the answer to this task
+  }
+
+  async packageImages(query: PackageImageQuery, turn: TaskTurn): Promise<PackageImagePage> {
+    return (await this.#ask((paths) => ({ kind: 'packageImages', paths, query }), turn)) as PackageImagePage // the answer to this task
   }
 
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]> {

@@ -292,6 +292,11 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'EventsService/PullEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#feed: shows each caller what they may see' },
   'EventsService/WatchEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#streams: shows each caller what they may see' },
   'AuditService/ListAuditEvents': { request: () => ({ method: 'none' }), code: 0, because: 'docs/audit.md#list: shows each caller what they may see' },
+  'ContentsService/ListPackageImages': {
+    request: () => ({ purl: 'pkg:apk/alpine/musl' }),
+    code: 0,
+    because: 'docs/spec/registry.md#images-with-a-package: shows each caller what they may see',
+  },
   'CataloguesService/ListCatalogues': { request: () => ({}), code: 7, operators: 0, because: 'docs/spec/advisories.md#catalogues: for operators' },
   'CataloguesService/UseCatalogue': {
     request: () => ({ digest: 'none' }),

@@ -320,6 +320,8 @@ export const noReferences: readonly string[] = [
   // Filters of the packages of one image.
   'registry.v2.ListVulnerabilitiesRequest.platform',
   ...['platform', 'names', 'types', 'query'].map((field) => `registry.v2.ListPackagesRequest.${field}`),
+  // A package, which no record names.
+  'registry.v2.ListPackageImagesRequest.purl',
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
   // Values of imported artifacts, which all organisations share.

@@ -1,14 +1,15 @@
 import { randomBytes } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../../src/base/digest.ts'
 import { trustedUid } from '../../../../src/base/uid.ts'
 import { storedContents } from '../../../../src/contents/segments/contents-record.ts'
 import { tarOf } from '../../../contents/tar-of.ts'
 import { manifestOf, OciClient, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
-import { freshName, makeOrganisation } from '../../../support/test-server.ts'
+import { freshName, makeMember, makeOrganisation } from '../../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-suite.ts'
+import { makeRole } from '../../walk/world.ts'
 
 const indexType = 'application/vnd.oci.image.index.v1+json'
 const imageType = 'application/vnd.oci.image.manifest.v1+json'
@@ -231,5 +232,92 @@ contentsSuite('contents of images', (spec) => {
     const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
     expectFailure(await spec.call('ListPackages', { repoUid: other.repo, digest }, { token: other.token }), { code: 5 })
     expectFailure(await spec.call('ListPackages', { repoUid: world.repo, digest }, { token: other.token }), { code: 5 })
+  })
+
+  describe('with a package', () => {
+    const found = async (request: JsonObject, token: string): Promise<unknown[]> =>
+      itemsOf(await spec.ok('ListPackageImages', request, { token }), 'images').map(({ repoUid, digest, tags = [], version }) => [
+        repoUid,
+        digest,
+        tags,
+        version,
+      ])
+
+    // docs/spec/registry.md#images-with-a-package
+    test('images are found by package URL, with their tags and those of their indexes', async () => {
+      const [world, other] = [await worldOf(spec), await worldOf(spec)]
+      const name = freshName('lib')
+      const image = await imageWith(world, { [name]: '1.0-r0', [`${name}-dev`]: '1.0-r0' })
+      const alone = await push(world, 'alone', await imageWith(world, { [name]: '2.0-r0' }))
+      const child = await push(world, image.digest, image)
+      const manifests = [{ mediaType: imageType, digest: child, size: image.bytes.length, platform: { os: 'linux', architecture: 'amd64' } }]
+      const index = await push(world, 'latest', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }))
+      await push(world, 'same', await imageWith(world, { busybox: '1.36.1-r29' }))
+      const foreign = await push(other, 'latest', await imageWith(other, { [name]: '1.0-r0' }))
+      for (const digest of [alone, index]) await packagesOf(spec, world, { digest })
+      await packagesOf(spec, other, { digest: foreign })
+      const purl = `pkg:apk/alpine/${name}`
+      const [one, two] = [
+        [world.repo, child, ['latest'], '1.0-r0'],
+        [world.repo, alone, ['alone'], '2.0-r0'],
+      ]
+      await expect.poll(() => found({ purl: `${purl}@1.0-r0` }, world.token)).toEqual([one])
+      const both = child < alone ? [one, two] : [two, one]
+      expect(await found({ purl }, world.token)).toEqual(both)
+      expect(await found({ purl }, other.token)).toEqual([[other.repo, foreign, ['latest'], '1.0-r0']])
+      const wholePurl = `${purl}@2.0-r0?arch=x86_64&distro=alpine-3.20.1`
+      expect(await spec.ok('ListPackageImages', { purl: `${purl}?arch=x86_64`, skip: 1 }, { token: world.token })).toMatchObject({
+        totalCount: '2',
+        skipped: 1,
+      })
+      expect(await spec.ok('ListPackageImages', { purl: wholePurl }, { token: world.token })).toEqual({
+        images: [{ repoUid: world.repo, digest: alone, platform: 'linux/amd64', tags: ['alone'], purl: wholePurl, version: '2.0-r0' }],
+        totalCount: '1',
+        skipped: 0,
+      })
+      for (const none of [`${purl}?arch=arm64`, `${purl}@1.0`, `pkg:apk/wolfi/${name}`, `pkg:deb/alpine/${name}`, `pkg:apk/alpine/${name.slice(0, -1)}`])
+        expect(await found({ purl: none }, world.token), none).toEqual([])
+      const first = await spec.ok('ListPackageImages', { purl, pageSize: 1 }, { token: world.token })
+      const next = { purl, pageSize: 1, pageToken: String(first['nextPageToken']) }
+      expect(await found(next, world.token)).toEqual(both.slice(1))
+      expectFailure(await spec.call('ListPackageImages', { ...next, purl: `${purl}@1.0-r0` }, { token: world.token }), { code: 3, fields: ['page_token'] })
+      expectFailure(await spec.call('ListPackageImages', next, { token: other.token }), { code: 3, fields: ['page_token'] })
+
+      expect(await world.client.send('DELETE', `/v2/${world.path}/manifests/${alone}`)).toMatchObject({ status: 202 })
+      expect(await found({ purl }, world.token)).toEqual([one])
+    })
+
+    test('images are found in the repos that the caller can see, and that uidp names', async () => {
+      const world = await worldOf(spec)
+      const { group, repo, token } = world
+      const team = uidOf(await spec.ok('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))
+      const teamRepo = uidOf(await spec.ok('CreateRepo', { parent: team, repo: { name: 'app' } }, { token }))
+      const teamWorld = { ...world, repo: teamRepo, path: world.path.replace(/app$/, 'team/app') }
+      const name = freshName('lib')
+      for (const at of [world, teamWorld]) await packagesOf(spec, at, { digest: await push(at, 'latest', await imageWith(at, { [name]: '1.0-r0' })) })
+      const purl = `pkg:apk/alpine/${name}`
+      const reposOf = async (request: JsonObject, of = token): Promise<unknown[]> =>
+        (await found({ purl, ...request }, of)).map((image) => (image as unknown[])[0])
+      await expect.poll(() => reposOf({})).toEqual([repo, teamRepo].sort())
+      const viewer = await makeMember(spec.server, group, { role: 'viewer', bindAt: team })
+      const without = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.list', 'tag.list']) })
+      expect(await reposOf({}, viewer.token)).toEqual([teamRepo])
+      expect(await reposOf({}, without.token)).toEqual([])
+      const places: readonly (readonly [JsonObject, readonly string[]])[] = [
+        [{ childrenOf: group }, [repo]],
+        [{ descendantsOf: team }, [teamRepo]],
+        [{ ids: [teamRepo, team] }, [teamRepo]],
+        [{ ancestorsOf: team }, [repo]],
+        [{ inRoot: true }, []],
+      ]
+      for (const [uidp, expected] of places) expect(await reposOf({ uidp }), JSON.stringify(uidp)).toEqual(expected)
+      await spec.ok('DeleteRepo', { uid: teamRepo }, { token })
+      expect(await reposOf({})).toEqual([repo])
+    })
+
+    test.each(['no-purl', 'pkg:npm', 'pkg:maven/no-namespace?'])('%s is no package URL', async (purl) => {
+      const { token } = await makeOrganisation(spec.server)
+      expectFailure(await spec.call('ListPackageImages', { purl }, { token }), { code: 3, fields: ['purl'] })
+    })
   })
 })

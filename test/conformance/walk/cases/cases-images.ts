@@ -108,10 +108,8 @@ const imageCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
-/** What both lists of ContentsService refuse. */
-const badContents: readonly BadInput[] = [
-  ...badDigest,
-  { what: 'a platform that is too long', breaks: ['platform:string.max_len'], request: (valid) => ({ ...valid, platform: long(256) }), fields: ['platform'] },
+/** What all lists of ContentsService refuse. */
+const badPages: readonly BadInput[] = [
   { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
   {
     what: 'a page token that is too long',
@@ -121,6 +119,13 @@ const badContents: readonly BadInput[] = [
   },
   { what: 'a page token of another list', request: (valid) => ({ ...valid, pageToken: 'nonsense' }), fields: ['page_token'] },
   { what: 'a negative skip', breaks: ['skip:int32.gte'], request: (valid) => ({ ...valid, skip: -1 }), fields: ['skip'] },
+]
+
+/** What the lists about one image refuse. */
+const badContents: readonly BadInput[] = [
+  ...badDigest,
+  { what: 'a platform that is too long', breaks: ['platform:string.max_len'], request: (valid) => ({ ...valid, platform: long(256) }), fields: ['platform'] },
+  ...badPages,
 ]
 
 /** ContentsService. */
@@ -134,6 +139,16 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
       { what: 'a text that is too long', breaks: ['query:string.max_len'], request: (valid) => ({ ...valid, query: long(256) }), fields: ['query'] },
       { what: 'too many names', breaks: ['names:repeated.max_items'], request: (valid) => ({ ...valid, names: Array(101).fill('a') }), fields: ['names'] },
       { what: 'too many types', breaks: ['types:repeated.max_items'], request: (valid) => ({ ...valid, types: Array(101).fill('a') }), fields: ['types'] },
+    ],
+  },
+  'ContentsService/ListPackageImages': {
+    request: (): JsonObject => ({ purl: 'pkg:apk/alpine/musl@1.2.5-r0', pageSize: 10 }),
+    outsider: { code: 0, body: { images: [], totalCount: '0', skipped: 0 } },
+    badInputs: [
+      ...badPages,
+      { what: 'no package URL', breaks: ['purl:required'], request: (valid) => ({ ...valid, purl: '' }), fields: ['purl'] },
+      { what: 'a package URL that is too long', breaks: ['purl:string.max_len'], request: (valid) => ({ ...valid, purl: long(2049) }), fields: ['purl'] },
+      { what: 'a package URL that is none', request: (valid) => ({ ...valid, purl: 'musl' }), fields: ['purl'] },
     ],
   },
   'ContentsService/ListVulnerabilities': {

@@ -87,7 +87,7 @@ export interface MethodCase {
  * - `operators`: by capabilities at a place in the request, and only for operators
  * - `list`: by capabilities, record by record
  * - `anywhere`: by capabilities in any group: all organisations share the records
- * - `signedIn`: any caller with a valid token
+ * - `signedIn`: any caller with a valid token; the answer has only what the caller may see
  * - `external`: by a token of another issuer
  * - `public`: anyone
  */
@@ -109,7 +109,9 @@ export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
   if (method.capabilities.length === 0) return 'signedIn'
   if (method.operators) return 'operators'
-  const isShared = resources.get(method.kind ?? '')?.catalogue === true && !method.input.fields.some(({ name }) => name === 'uidp')
+  const hasPlaces = method.input.fields.some(({ name }) => name === 'uidp')
+  if (method.scope === 'unscoped' && method.kind === undefined && hasPlaces) return 'signedIn'
+  const isShared = resources.get(method.kind ?? '')?.catalogue === true && !hasPlaces
   if (method.scope === 'unscoped' && isShared) return 'anywhere'
   return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
 }

@@ -11,6 +11,8 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
+import type { UIDPFilter } from "../../common/v2/uidp_filter_pb.ts";
+import { file_taproot_common_v2_uidp_filter } from "../../common/v2/uidp_filter_pb.ts";
 import type { Severity } from "../../vulnerabilities/v2/advisories_pb.ts";
 import { file_taproot_vulnerabilities_v2_advisories } from "../../vulnerabilities/v2/advisories_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
@@ -19,7 +21,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v2/contents.proto.
  */
 export const file_taproot_registry_v2_contents: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YyL2NvbnRlbnRzLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIr4CChNMaXN0UGFja2FnZXNSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JBIdCghwbGF0Zm9ybRgDIAEoCUIL4EEBukgFcgMY/wESIQoFbmFtZXMYBCADKAlCEuBBAbpIDJIBCRBkIgVyAxiABBIgCgV0eXBlcxgFIAMoCUIR4EEBukgLkgEIEGQiBHICGEASGgoFcXVlcnkYBiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgKIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAsgASgJQgvgQQG6SAVyAxiAIBIYCgRza2lwGAwgASgFQgrgQQG6SAQaAigAIrkBChRMaXN0UGFja2FnZXNSZXNwb25zZRIuCghwYWNrYWdlcxgBIAMoCzIcLnRhcHJvb3QucmVnaXN0cnkudjIuUGFja2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMiiQEKB1BhY2thZ2USDgoGZGlnZXN0GAEgASgJEgwKBHB1cmwYAiABKAkSDAoEdHlwZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3ZlcnNpb24YBSABKAkSDgoGb3JpZ2luGAYgASgJEhAKCGxpY2Vuc2VzGAcgAygJEhEKCWxvY2F0aW9ucxgIIAMoCSLsBQoNSW1hZ2VDb250ZW50cxIOCgZkaWdlc3QYASABKAkSEAoIcGxhdGZvcm0YAiABKAkSNwoFc3RhdGUYAyABKA4yKC50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuU3RhdGUSOQoGc291cmNlGAQgASgOMikudGFwcm9vdC5yZWdpc3RyeS52Mi5JbWFnZUNvbnRlbnRzLlNvdXJjZRIVCg1zb3VyY2VfZGlnZXN0GAUgASgJEjsKB3Byb2JsZW0YBiABKA4yKi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuUHJvYmxlbRIPCgdtZXNzYWdlGAcgASgJEhQKDGRpc3RyaWJ1dGlvbhgIIAEoCRIcChRkaXN0cmlidXRpb25fdmVyc2lvbhgJIAEoCRI3Cg1za2lwcGVkX2ZpbGVzGAogAygLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5Ta2lwcGVkRmlsZRItCglyZWFkX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBhY2thZ2VfY291bnQYDCABKAMiUQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABILCgdQRU5ESU5HEAESCAoEUkVBRBACEg4KCklOQ09NUExFVEUQAxIKCgZGQUlMRUQQBCJUCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASDwoLQVRURVNUQVRJT04QARIMCghSRUZFUlJFUhACEgcKA1RBRxADEgoKBkxBWUVSUxAEIoMBCgdQcm9ibGVtEhcKE1BST0JMRU1fVU5TUEVDSUZJRUQQABIOCgpVTlJFQURBQkxFEAESDQoJVE9PX0xBUkdFEAISGAoUVU5TVVBQT1JURURfREFUQUJBU0UQAxIUChBVTlNVUFBPUlRFRF9GT1JNEAQSEAoMV1JPTkdfRElHRVNUEAUiLAoLU2tpcHBlZEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJIpMDChpMaXN0VnVsbmVyYWJpbGl0aWVzUmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQSHQoIcGxhdGZvcm0YAyABKAlCC+BBAbpIBXIDGP8BEk4KBnN0YXRlcxgEIAMoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZUIU4EEBukgOkgELEAoiB4IBBBABIAASXQoPc2V2ZXJpdHlfbGV2ZWxzGAUgAygOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCEuBBAbpIDJIBCRAKIgWCAQIQARIdCglwYWdlX3NpemUYCiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgLIAEoCUIL4EEBukgFcgMYgCASGAoEc2tpcBgMIAEoBUIK4EEBukgEGgIoACLlAQobTGlzdFZ1bG5lcmFiaWxpdGllc1Jlc3BvbnNlEjsKD3Z1bG5lcmFiaWxpdGllcxgBIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMSFgoOaGFzX2Fkdmlzb3JpZXMYBiABKAgi8QQKDVZ1bG5lcmFiaWxpdHkSCgoCaWQYASABKAkSDwoHYWxpYXNlcxgCIAMoCRI3CgVzdGF0ZRgDIAEoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZRJICg5zZXZlcml0eV9sZXZlbBgEIAEoDjIwLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TZXZlcml0eUxldmVsEjgKCnNldmVyaXRpZXMYBSADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5TZXZlcml0eRIXCgplcHNzX3Njb3JlGAYgASgBSACIAQESFwoPa25vd25fZXhwbG9pdGVkGAcgASgIEi0KB3BhY2thZ2UYCCABKAsyHC50YXByb290LnJlZ2lzdHJ5LnYyLlBhY2thZ2USFQoNZml4ZWRfdmVyc2lvbhgJIAEoCRIMCgRydWxlGAogASgJEhQKDGFkdmlzb3J5X3VpZBgLIAEoCRIOCgZhdXRob3IYDCABKAkSDAoEbm90ZRgNIAEoCSJiCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgwKCEFGRkVDVEVEEAESFwoTVU5ERVJfSU5WRVNUSUdBVElPThACEgkKBUZJWEVEEAMSEAoMTk9UX0FGRkVDVEVEEAQiWQoNU2V2ZXJpdHlMZXZlbBILCgdVTktOT1dOEAASBwoDTE9XEAESCgoGTUVESVVNEAISCAoESElHSBADEgwKCENSSVRJQ0FMEAQSDgoKTkVHTElHSUJMRRAFQg0KC19lcHNzX3Njb3JlMqsDCg9Db250ZW50c1NlcnZpY2USvAEKDExpc3RQYWNrYWdlcxIoLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVxdWVzdBopLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVzcG9uc2UiV5ACAarnGA4IAhIExQyKBSIEUmVwb4LT5JMCPBI6L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS9wYWNrYWdlcxLYAQoTTGlzdFZ1bG5lcmFiaWxpdGllcxIvLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5lcmFiaWxpdGllc1JlcXVlc3QaMC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuZXJhYmlsaXRpZXNSZXNwb25zZSJekAIBqucYDggCEgTFDJQFIgRSZXBvgtPkkwJDEkEvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS9kaWdlc3RzL3tkaWdlc3R9L3Z1bG5lcmFiaWxpdGllc2IGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_vulnerabilities_v2_advisories]);
+  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YyL2NvbnRlbnRzLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIr4CChNMaXN0UGFja2FnZXNSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JBIdCghwbGF0Zm9ybRgDIAEoCUIL4EEBukgFcgMY/wESIQoFbmFtZXMYBCADKAlCEuBBAbpIDJIBCRBkIgVyAxiABBIgCgV0eXBlcxgFIAMoCUIR4EEBukgLkgEIEGQiBHICGEASGgoFcXVlcnkYBiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgKIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAsgASgJQgvgQQG6SAVyAxiAIBIYCgRza2lwGAwgASgFQgrgQQG6SAQaAigAIrkBChRMaXN0UGFja2FnZXNSZXNwb25zZRIuCghwYWNrYWdlcxgBIAMoCzIcLnRhcHJvb3QucmVnaXN0cnkudjIuUGFja2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMiiQEKB1BhY2thZ2USDgoGZGlnZXN0GAEgASgJEgwKBHB1cmwYAiABKAkSDAoEdHlwZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3ZlcnNpb24YBSABKAkSDgoGb3JpZ2luGAYgASgJEhAKCGxpY2Vuc2VzGAcgAygJEhEKCWxvY2F0aW9ucxgIIAMoCSLsBQoNSW1hZ2VDb250ZW50cxIOCgZkaWdlc3QYASABKAkSEAoIcGxhdGZvcm0YAiABKAkSNwoFc3RhdGUYAyABKA4yKC50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuU3RhdGUSOQoGc291cmNlGAQgASgOMikudGFwcm9vdC5yZWdpc3RyeS52Mi5JbWFnZUNvbnRlbnRzLlNvdXJjZRIVCg1zb3VyY2VfZGlnZXN0GAUgASgJEjsKB3Byb2JsZW0YBiABKA4yKi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMuUHJvYmxlbRIPCgdtZXNzYWdlGAcgASgJEhQKDGRpc3RyaWJ1dGlvbhgIIAEoCRIcChRkaXN0cmlidXRpb25fdmVyc2lvbhgJIAEoCRI3Cg1za2lwcGVkX2ZpbGVzGAogAygLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5Ta2lwcGVkRmlsZRItCglyZWFkX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBhY2thZ2VfY291bnQYDCABKAMiUQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABILCgdQRU5ESU5HEAESCAoEUkVBRBACEg4KCklOQ09NUExFVEUQAxIKCgZGQUlMRUQQBCJUCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASDwoLQVRURVNUQVRJT04QARIMCghSRUZFUlJFUhACEgcKA1RBRxADEgoKBkxBWUVSUxAEIoMBCgdQcm9ibGVtEhcKE1BST0JMRU1fVU5TUEVDSUZJRUQQABIOCgpVTlJFQURBQkxFEAESDQoJVE9PX0xBUkdFEAISGAoUVU5TVVBQT1JURURfREFUQUJBU0UQAxIUChBVTlNVUFBPUlRFRF9GT1JNEAQSEAoMV1JPTkdfRElHRVNUEAUiLAoLU2tpcHBlZEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJIsEBChhMaXN0UGFja2FnZUltYWdlc1JlcXVlc3QSGQoEcHVybBgBIAEoCUIL4EECukgFcgMYgBASMAoEdWlkcBgCIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXJCA+BBARIdCglwYWdlX3NpemUYCiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgLIAEoCUIL4EEBukgFcgMYgCASGAoEc2tpcBgMIAEoBUIK4EEBukgEGgIoACKNAQoZTGlzdFBhY2thZ2VJbWFnZXNSZXNwb25zZRIxCgZpbWFnZXMYASADKAsyIS50YXByb290LnJlZ2lzdHJ5LnYyLlBhY2thZ2VJbWFnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBSJvCgxQYWNrYWdlSW1hZ2USEAoIcmVwb191aWQYASABKAkSDgoGZGlnZXN0GAIgASgJEhAKCHBsYXRmb3JtGAMgASgJEgwKBHRhZ3MYBCADKAkSDAoEcHVybBgFIAEoCRIPCgd2ZXJzaW9uGAYgASgJIpMDChpMaXN0VnVsbmVyYWJpbGl0aWVzUmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQSHQoIcGxhdGZvcm0YAyABKAlCC+BBAbpIBXIDGP8BEk4KBnN0YXRlcxgEIAMoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZUIU4EEBukgOkgELEAoiB4IBBBABIAASXQoPc2V2ZXJpdHlfbGV2ZWxzGAUgAygOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCEuBBAbpIDJIBCRAKIgWCAQIQARIdCglwYWdlX3NpemUYCiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgLIAEoCUIL4EEBukgFcgMYgCASGAoEc2tpcBgMIAEoBUIK4EEBukgEGgIoACLlAQobTGlzdFZ1bG5lcmFiaWxpdGllc1Jlc3BvbnNlEjsKD3Z1bG5lcmFiaWxpdGllcxgBIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEwoLdG90YWxfY291bnQYAyABKAMSDwoHc2tpcHBlZBgEIAEoBRIyCgZpbWFnZXMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLkltYWdlQ29udGVudHMSFgoOaGFzX2Fkdmlzb3JpZXMYBiABKAgi8QQKDVZ1bG5lcmFiaWxpdHkSCgoCaWQYASABKAkSDwoHYWxpYXNlcxgCIAMoCRI3CgVzdGF0ZRgDIAEoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TdGF0ZRJICg5zZXZlcml0eV9sZXZlbBgEIAEoDjIwLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TZXZlcml0eUxldmVsEjgKCnNldmVyaXRpZXMYBSADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5TZXZlcml0eRIXCgplcHNzX3Njb3JlGAYgASgBSACIAQESFwoPa25vd25fZXhwbG9pdGVkGAcgASgIEi0KB3BhY2thZ2UYCCABKAsyHC50YXByb290LnJlZ2lzdHJ5LnYyLlBhY2thZ2USFQoNZml4ZWRfdmVyc2lvbhgJIAEoCRIMCgRydWxlGAogASgJEhQKDGFkdmlzb3J5X3VpZBgLIAEoCRIOCgZhdXRob3IYDCABKAkSDAoEbm90ZRgNIAEoCSJiCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgwKCEFGRkVDVEVEEAESFwoTVU5ERVJfSU5WRVNUSUdBVElPThACEgkKBUZJWEVEEAMSEAoMTk9UX0FGRkVDVEVEEAQiWQoNU2V2ZXJpdHlMZXZlbBILCgdVTktOT1dOEAASBwoDTE9XEAESCgoGTUVESVVNEAISCAoESElHSBADEgwKCENSSVRJQ0FMEAQSDgoKTkVHTElHSUJMRRAFQg0KC19lcHNzX3Njb3JlMtAECg9Db250ZW50c1NlcnZpY2USvAEKDExpc3RQYWNrYWdlcxIoLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVxdWVzdBopLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VzUmVzcG9uc2UiV5ACAarnGA4IAhIExQyKBSIEUmVwb4LT5JMCPBI6L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS9wYWNrYWdlcxLYAQoTTGlzdFZ1bG5lcmFiaWxpdGllcxIvLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5lcmFiaWxpdGllc1JlcXVlc3QaMC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuZXJhYmlsaXRpZXNSZXNwb25zZSJekAIBqucYDggCEgTFDJQFIgRSZXBvgtPkkwJDEkEvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS9kaWdlc3RzL3tkaWdlc3R9L3Z1bG5lcmFiaWxpdGllcxKiAQoRTGlzdFBhY2thZ2VJbWFnZXMSLS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RQYWNrYWdlSW1hZ2VzUmVxdWVzdBouLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFBhY2thZ2VJbWFnZXNSZXNwb25zZSIukAIBqucYCggDEgbFDM0MigWC0+STAhcSFS9yZWdpc3RyeS92Mi9wYWNrYWdlc2IGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_vulnerabilities_v2_advisories]);
 
 /**
  * @generated from message taproot.registry.v2.ListPackagesRequest
@@ -490,6 +492,147 @@ export const SkippedFileSchema: GenMessage<SkippedFile> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_contents, 4);
 
 /**
+ * @generated from message taproot.registry.v2.ListPackageImagesRequest
+ */
+export type ListPackageImagesRequest = Message<"taproot.registry.v2.ListPackageImagesRequest"> & {
+  /**
+   * The package URL, for example `pkg:npm/%40scope/name@1.2.3`. Without a version, all versions match. Qualifiers and the subpath must match if there are any.
+   *
+   * @generated from field: string purl = 1;
+   */
+  purl: string;
+
+  /**
+   * Limits the list to repos in a part of the tree.
+   *
+   * @generated from field: taproot.common.v2.UIDPFilter uidp = 2;
+   */
+  uidp?: UIDPFilter | undefined;
+
+  /**
+   * Maximum number of results. 0 means 50; values above 200 mean 200. A page may have fewer, also none, although another one follows.
+   *
+   * @generated from field: int32 page_size = 10;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page. Valid for three days, with the same filters and caller.
+   *
+   * @generated from field: string page_token = 11;
+   */
+  pageToken: string;
+
+  /**
+   * Number of results to skip, after the position of the page token.
+   *
+   * @generated from field: int32 skip = 12;
+   */
+  skip: number;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListPackageImagesRequest.
+ * Use `create(ListPackageImagesRequestSchema)` to create a new message.
+ */
+export const ListPackageImagesRequestSchema: GenMessage<ListPackageImagesRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 5);
+
+/**
+ * One page of results.
+ *
+ * @generated from message taproot.registry.v2.ListPackageImagesResponse
+ */
+export type ListPackageImagesResponse = Message<"taproot.registry.v2.ListPackageImagesResponse"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v2.PackageImage images = 1;
+   */
+  images: PackageImage[];
+
+  /**
+   * Token of the next page. Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Number of results on all pages. It may count images that were deleted within the last day.
+   *
+   * @generated from field: int64 total_count = 3;
+   */
+  totalCount: bigint;
+
+  /**
+   * The value of `skip` in the request.
+   *
+   * @generated from field: int32 skipped = 4;
+   */
+  skipped: number;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListPackageImagesResponse.
+ * Use `create(ListPackageImagesResponseSchema)` to create a new message.
+ */
+export const ListPackageImagesResponseSchema: GenMessage<ListPackageImagesResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 6);
+
+/**
+ * An image that contains a package.
+ *
+ * @generated from message taproot.registry.v2.PackageImage
+ */
+export type PackageImage = Message<"taproot.registry.v2.PackageImage"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * The digest of the image of one platform.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * For example `linux/amd64`. Absent if it is unknown.
+   *
+   * @generated from field: string platform = 3;
+   */
+  platform: string;
+
+  /**
+   * The tags that point to the image, or to an index that it is in, sorted by name. At most 50.
+   *
+   * @generated from field: repeated string tags = 4;
+   */
+  tags: string[];
+
+  /**
+   * The canonical package URL.
+   *
+   * @generated from field: string purl = 5;
+   */
+  purl: string;
+
+  /**
+   * The version of the package. Absent if it is unknown.
+   *
+   * @generated from field: string version = 6;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.PackageImage.
+ * Use `create(PackageImageSchema)` to create a new message.
+ */
+export const PackageImageSchema: GenMessage<PackageImage> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_contents, 7);
+
+/**
  * @generated from message taproot.registry.v2.ListVulnerabilitiesRequest
  */
 export type ListVulnerabilitiesRequest = Message<"taproot.registry.v2.ListVulnerabilitiesRequest"> & {
@@ -551,7 +694,7 @@ export type ListVulnerabilitiesRequest = Message<"taproot.registry.v2.ListVulner
  * Use `create(ListVulnerabilitiesRequestSchema)` to create a new message.
  */
 export const ListVulnerabilitiesRequestSchema: GenMessage<ListVulnerabilitiesRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_contents, 5);
+  messageDesc(file_taproot_registry_v2_contents, 8);
 
 /**
  * One page of results.
@@ -605,7 +748,7 @@ export type ListVulnerabilitiesResponse = Message<"taproot.registry.v2.ListVulne
  * Use `create(ListVulnerabilitiesResponseSchema)` to create a new message.
  */
 export const ListVulnerabilitiesResponseSchema: GenMessage<ListVulnerabilitiesResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_contents, 6);
+  messageDesc(file_taproot_registry_v2_contents, 9);
 
 /**
  * A vulnerability in a package of an image.
@@ -706,7 +849,7 @@ export type Vulnerability = Message<"taproot.registry.v2.Vulnerability"> & {
  * Use `create(VulnerabilitySchema)` to create a new message.
  */
 export const VulnerabilitySchema: GenMessage<Vulnerability> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_contents, 7);
+  messageDesc(file_taproot_registry_v2_contents, 10);
 
 /**
  * What is known about it in this package.
@@ -759,7 +902,7 @@ export type Vulnerability_State = (typeof Vulnerability_State)[keyof typeof Vuln
  * Describes the enum taproot.registry.v2.Vulnerability.State.
  */
 export const Vulnerability_StateSchema: GenEnum<Vulnerability_State> = /*@__PURE__*/
-  enumDesc(file_taproot_registry_v2_contents, 7, 0);
+  enumDesc(file_taproot_registry_v2_contents, 10, 0);
 
 /**
  * A level by the CVSS score.
@@ -821,7 +964,7 @@ export type Vulnerability_SeverityLevel = (typeof Vulnerability_SeverityLevel)[k
  * Describes the enum taproot.registry.v2.Vulnerability.SeverityLevel.
  */
 export const Vulnerability_SeverityLevelSchema: GenEnum<Vulnerability_SeverityLevel> = /*@__PURE__*/
-  enumDesc(file_taproot_registry_v2_contents, 7, 1);
+  enumDesc(file_taproot_registry_v2_contents, 10, 1);
 
 /**
  * What images contain. The platform reads each image after its push: from an SBOM, or else from its layers.
@@ -849,6 +992,16 @@ export const ContentsService: GenService<{
     methodKind: "unary";
     input: typeof ListVulnerabilitiesRequestSchema;
     output: typeof ListVulnerabilitiesResponseSchema;
+  },
+  /**
+   * Lists the images that contain a package, in the repos that the caller can see. Sorted by repo, digest and package URL.
+   *
+   * @generated from rpc taproot.registry.v2.ContentsService.ListPackageImages
+   */
+  listPackageImages: {
+    methodKind: "unary";
+    input: typeof ListPackageImagesRequestSchema;
+    output: typeof ListPackageImagesResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v2_contents, 0);
