@@ -8,6 +8,7 @@ import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { tsImport } from 'tsx/esm/api'
 import ts from 'typescript'
+import { stringify } from 'yaml'
 import { chartFiles, chartFolders } from './chart/files.js'
 import { untestedPage, untestedPath } from './rule-book.js'
 
@@ -100,6 +101,19 @@ function schemaImage(scratch) {
   return path
 }
 
+/** Returns the OpenAPI documents by path. */
+async function apiDescriptions(image) {
+  const { openApiDocuments } = await tsImport('./openapi/document.js', import.meta.url)
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+  const documents = openApiDocuments(readFileSync(image), version)
+  return new Map(
+    [...documents].flatMap(([path, document]) => [
+      [`${path}.json`, `${JSON.stringify(document, null, 1)}\n`],
+      [`${path}.yaml`, stringify(document, { lineWidth: 0, aliasDuplicateObjects: false })],
+    ]),
+  )
+}
+
 /** Returns the generated modules of pages by path: for each `.tsx` in src, a `.js` that Node can run. Types still come from the `.tsx`. */
 function pageModules() {
   const { ES2024: target } = ts.ScriptTarget
@@ -174,14 +188,16 @@ try {
   // Imported only now, since it reads src/gen, which must be up to date. tsx is needed because this version of Node may not run
   // TypeScript.
   const { objectDefinitions } = await tsImport('./object-definitions.js', import.meta.url)
-  const definitions = await objectDefinitions(schemaImage(scratch), root)
+  const image = schemaImage(scratch)
+  const definitions = await objectDefinitions(image, root)
   const stale = renew(definitions, check)
+  const ofApi = renew(await apiDescriptions(image), check)
   const left = strangers(definitions)
   for (const path of check ? [] : left) rmSync(join(root, path))
   // The chart contains copies of the CRDs, so it comes last.
   const ofChart = await renewChart(check)
   const ofBook = renew(new Map([[untestedPath, untestedPage(root)]]), check)
-  const names = [...changed.map((path) => `src/gen/${path}`), ...ofPages, ...stale, ...left, ...ofChart, ...ofBook]
+  const names = [...changed.map((path) => `src/gen/${path}`), ...ofPages, ...stale, ...ofApi, ...left, ...ofChart, ...ofBook]
   if (check && names.length > 0) {
     console.error(`generated files are not up to date; run npm run generate:\n${names.map((name) => `  ${name}`).join('\n')}`)
     process.exitCode = 1

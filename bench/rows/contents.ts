@@ -108,12 +108,12 @@ function timesOf(environment: Environment): Promise<ContentsTimes> {
       for (let part = 0; part < parts; part += 1) {
         const path = join(folder, `part-${part}.sqlite`)
         const some = Array.from({ length: Math.ceil(images / parts) }, (_, at) => imageOf(part * Math.ceil(images / parts) + at))
-        buildSegment({ path, images: some, older: [], removed: [] })
+        buildSegment({ path, images: some, indexes: [], older: [], removed: [] })
         paths.unshift(path)
       }
     })
     const merged = join(folder, 'merged.sqlite')
-    const mergeMs = cpuMs(() => void buildSegment({ path: merged, images: [imageOf(1)], older: paths, removed: [] }))
+    const mergeMs = cpuMs(() => void buildSegment({ path: merged, images: [imageOf(1)], indexes: [], older: paths, removed: [] }))
     const reader = new SegmentReader()
     reader.use([merged])
     const some = Array.from({ length: compared }, (_, at) => Math.floor((at * images) / compared))

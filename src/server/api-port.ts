@@ -30,6 +30,7 @@ import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openServerTls } from '../config/files/open-files.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import type { Engine } from './engine.ts'
+import { descriptionRoutes } from './openapi/description-routes.ts'
 import type { SignIn } from './sign-in.ts'
 
 /** Returns the route of a public document. Clients may cache it for five minutes, since keys are published hours before they are used. */
@@ -97,7 +98,7 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const encoders = createJsonEncoders()
   const exports = exportRoutes({ services, admit: createAdmission(pipeline), encoders, baseUrl })
   const documents = documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer })
-  const routes = [...documents, ...loginRoutes(login), ...scimRoutes(scim), ...exports]
+  const routes = [...documents, ...descriptionRoutes({ limit }), ...loginRoutes(login), ...scimRoutes(scim), ...exports]
   const preview = config.compat.namespaces.length > 0
   const rest = createHttpApi({ ...shared, encoders, routes: createWebRoutes(routes), preview })
   const http = createHttpListener(rest)

@@ -54,7 +54,7 @@ function rules(...list: readonly ValidationRule[]): Constraints {
 }
 
 /** Yields each rule that is set, such as `string.max_len`, with its value. */
-function* setRules({ type }: FieldRules): Generator<readonly [string, unknown]> {
+export function* setRules({ type }: FieldRules): Generator<readonly [string, unknown]> {
   if (type.case === undefined) return
   const group = FieldRulesSchema.fields.find((candidate) => candidate.localName === type.case)
   if (group?.fieldKind !== 'message') throw new TypeError(`proto rules of type ${type.case} must be a message`)

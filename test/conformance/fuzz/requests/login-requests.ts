@@ -84,6 +84,11 @@ export const loginEndpoints: readonly OtherRequest[] = [
   apiClient('GET /oauth/device', page, ({ userCodes }, random) => ({ path: '/oauth/device', query: picked('user_code', userCodes, random) })),
   document('GET /.well-known/openid-configuration'),
   document('GET /.well-known/jwks.json'),
+  document('GET /openapi.json'),
+  document('GET /openapi.yaml'),
+  document('GET /openapi-v1.json'),
+  document('GET /openapi-v1.yaml'),
+  document('GET /proto.binpb'),
   document('GET /dev/issuer/.well-known/openid-configuration'),
   document('GET /dev/issuer/jwks.json'),
 ]
