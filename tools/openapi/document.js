@@ -1,4 +1,4 @@
-// OpenAPI 3.1 documents of the REST API, from the schema: one for version 2, and one for the methods of version 1 that call those of version 2.
+// OpenAPI 3.1 documents of the REST API, from the schema. Version 2 has one, and so have the methods of version 1 that call those of version 2.
 import { createFileRegistry, fromBinary } from '@bufbuild/protobuf'
 import { FieldMaskSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 import { getComments } from '@bufbuild/protoplugin'
