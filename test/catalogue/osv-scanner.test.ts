@@ -1,34 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { zipEnd, zipEntry } from '../../src/catalogue/exports/zip-records.ts'
 import { hasPypaData, importDocuments, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
-import { scanPython } from '../support/parts/osv-scanner.ts'
+import { scanPython, zipOf, type PythonDocument } from '../support/parts/osv-scanner.ts'
 import { makeOrganisation, startTestServer, type TestServer } from '../support/test-server.ts'
-
-/** What the test reads of documents about Python packages. */
-interface PythonDocument extends JsonObject {
-  readonly id: string
-  readonly affected: {
-    readonly package: { readonly name: string }
-    readonly ranges?: { readonly type: string; readonly events: Record<string, string>[] }[]
-    readonly versions?: string[]
-  }[]
-}
-
-/** A zip of the documents as they are. */
-function zipOf(documents: readonly PythonDocument[]): Buffer {
-  const entries: Uint8Array[] = []
-  const records: Uint8Array[] = []
-  let offset = 0
-  for (const document of documents) {
-    const { bytes, record } = zipEntry(`${document.id}.json`, JSON.stringify(document), offset)
-    entries.push(bytes)
-    records.push(record)
-    offset += bytes.length
-  }
-  const directory = Buffer.concat(records)
-  return Buffer.concat([...entries, directory, zipEnd({ count: documents.length, length: directory.length, offset })])
-}
 
 /** The fixed versions of packages with one document and one range, which nothing affects. */
 function fixedIn(documents: readonly PythonDocument[]): string[] {

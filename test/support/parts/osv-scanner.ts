@@ -1,7 +1,47 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { JsonObject } from '@bufbuild/protobuf'
+import yauzl from 'yauzl'
+import { zipEnd, zipEntry } from '../../../src/catalogue/exports/zip-records.ts'
 import { runClient } from './run-client.ts'
+
+/** What tests read of documents about Python packages. */
+export interface PythonDocument extends JsonObject {
+  readonly id: string
+  readonly affected: {
+    readonly package: { readonly name: string }
+    readonly ranges?: { readonly type: string; readonly events: Record<string, string>[] }[]
+    readonly versions?: string[]
+  }[]
+}
+
+/** A zip of the documents as they are. */
+export function zipOf(documents: readonly PythonDocument[]): Buffer {
+  const entries: Uint8Array[] = []
+  const records: Uint8Array[] = []
+  let offset = 0
+  for (const document of documents) {
+    const { bytes, record } = zipEntry(`${document.id}.json`, JSON.stringify(document), offset)
+    entries.push(bytes)
+    records.push(record)
+    offset += bytes.length
+  }
+  const directory = Buffer.concat(records)
+  return Buffer.concat([...entries, directory, zipEnd({ count: documents.length, length: directory.length, offset })])
+}
+
+/** Resolves with the documents in a zip. */
+export async function documentsIn(bytes: Buffer): Promise<PythonDocument[]> {
+  const zip = await yauzl.fromBufferPromise(bytes)
+  const documents: PythonDocument[] = []
+  for await (const entry of zip.eachEntry()) {
+    const pieces: Buffer[] = []
+    for await (const piece of await zip.openReadStreamPromise(entry)) pieces.push(piece as Buffer) // a stream without encoding
+    documents.push(JSON.parse(Buffer.concat(pieces).toString()) as PythonDocument) // of documents about packages
+  }
+  return documents
+}
 
 /** What a scan prints. */
 interface Report {
