@@ -48,7 +48,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   catalogue: 72,
   cli: 70,
   config: 14,
-  contents: 60,
+  contents: 78,
   'conformance/cost': 100,
   'conformance/fuzz': 60,
   'conformance/matrix': 65,
