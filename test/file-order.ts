@@ -10,6 +10,7 @@ export const campaigns: Readonly<Record<string, string>> = {
   'test/e2e/chart/api-server.test.ts': 'the chart in an API server, for each set of values',
   'test/e2e/chart/rights/removed-rights.test.ts': 'each right of the chart is needed',
   'test/e2e/process/catalogue-kills.test.ts': 'catalogues across kills',
+  'test/e2e/process/contents-kills.test.ts': 'contents of images across kills',
   'test/e2e/process/events.test.ts': 'deliveries across kills',
   'test/e2e/process/kill.test.ts': 'processes that are killed and started again',
   'test/e2e/process/large-blob.test.ts': 'a blob of 256 MiB',

@@ -56,8 +56,8 @@ export async function makeApiHomes(count: number, { etcd, env = {} }: Installati
 /** An installation with an upstream registry and an operator. The registry stops after the test. */
 export interface OperatedInstallation {
   readonly homes: readonly ApiHome[]
-  /** Resolves with an access token of the operator. An API server must run. */
-  operatorToken(): Promise<string>
+  /** Resolves with an access token of the operator, for the API or another audience. An API server must run. */
+  operatorToken(audience?: string): Promise<string>
 }
 
 /** Creates homes like `makeApiHomes` on the etcd of the worker. */
@@ -74,10 +74,10 @@ export async function makeOperatedHomes(count: number, env: Readonly<Record<stri
   const { homes, baseUrl } = await makeApiHomes(count, { etcd, env: { ...own, ...env } })
   return {
     homes,
-    async operatorToken() {
+    async operatorToken(audience) {
       const nowSeconds = Math.floor(Date.now() / 1000)
       const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })
-      const reply = await homes[0]?.rest.call('SecurityTokenService/Exchange', {}, { token: external })
+      const reply = await homes[0]?.rest.call('SecurityTokenService/Exchange', audience === undefined ? {} : { aud: [audience] }, { token: external })
       if (reply === undefined) throw new Error('an installation has a home')
       return String(ok(reply)['token'])
     },
