@@ -69,7 +69,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   soak: 1,
   store: 25,
   transport: 25,
-  v1: 10,
+  v1: 20,
 }
 
 /** The processor time of a test file. */

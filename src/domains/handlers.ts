@@ -76,6 +76,7 @@ import {
   listTagHistory,
   restoreTag,
   createTag,
+  createTagV1,
   deleteTag,
   updateTag,
 } from '../registry/index.ts'
@@ -156,6 +157,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ImagesService/GetSize': getSize,
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,
   'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
+  'taproot.registry.v1.Registry/CreateTag': createTagV1,
   'taproot.registry.v1.Registry/UpdateTag': updateTag,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,

@@ -42,7 +42,8 @@ function planTarget(method: MethodRow): TargetPlan | undefined {
   const field = path.at(-1)
   if (field === undefined) return undefined
   const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
-  const kind = field === 'group' ? 'Group' : field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
+  const isParent = field === 'parent' || field === 'repo_id' // in version 1, tags are created in a `repo_id`
+  const kind = field === 'group' ? 'Group' : isParent ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
   return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
 }
 

@@ -16,10 +16,15 @@ import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_fil
 import { file_taproot_events_v1_subscriptions } from './taproot/events/v1/subscriptions_pb.ts'
 import { file_taproot_events_v2_events } from './taproot/events/v2/events_pb.ts'
 import { file_taproot_events_v2_subscriptions } from './taproot/events/v2/subscriptions_pb.ts'
+import { file_taproot_iam_v1_account_associations } from './taproot/iam/v1/account_associations_pb.ts'
+import { file_taproot_iam_v1_external_group_role_mappings } from './taproot/iam/v1/external_group_role_mappings_pb.ts'
+import { file_taproot_iam_v1_group_invites } from './taproot/iam/v1/group_invites_pb.ts'
 import { file_taproot_iam_v1_groups } from './taproot/iam/v1/groups_pb.ts'
 import { file_taproot_iam_v1_identities } from './taproot/iam/v1/identities_pb.ts'
+import { file_taproot_iam_v1_identity_providers } from './taproot/iam/v1/identity_providers_pb.ts'
 import { file_taproot_iam_v1_role_bindings } from './taproot/iam/v1/role_bindings_pb.ts'
 import { file_taproot_iam_v1_roles } from './taproot/iam/v1/roles_pb.ts'
+import { file_taproot_iam_v1_terms } from './taproot/iam/v1/terms_pb.ts'
 import { file_taproot_iam_v2_access } from './taproot/iam/v2/access_pb.ts'
 import { file_taproot_iam_v2_account_associations } from './taproot/iam/v2/account_associations_pb.ts'
 import { file_taproot_iam_v2_external_group_role_mappings } from './taproot/iam/v2/external_group_role_mappings_pb.ts'
@@ -65,10 +70,15 @@ export const files: readonly DescFile[] = [
   file_taproot_events_v1_subscriptions,
   file_taproot_events_v2_events,
   file_taproot_events_v2_subscriptions,
+  file_taproot_iam_v1_account_associations,
+  file_taproot_iam_v1_external_group_role_mappings,
+  file_taproot_iam_v1_group_invites,
   file_taproot_iam_v1_groups,
   file_taproot_iam_v1_identities,
+  file_taproot_iam_v1_identity_providers,
   file_taproot_iam_v1_role_bindings,
   file_taproot_iam_v1_roles,
+  file_taproot_iam_v1_terms,
   file_taproot_iam_v2_access,
   file_taproot_iam_v2_account_associations,
   file_taproot_iam_v2_external_group_role_mappings,

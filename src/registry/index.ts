@@ -5,7 +5,7 @@ export { type HistoryRetention, expireTagHistory } from './tags/expire-history.t
 export { listTagHistory, restoreTag } from './tags/restore.ts'
 export { historyAt, historyPrefix, readHistory } from './tags/tag-history.ts'
 export { findRepository } from './records/repo-paths.ts'
-export { createTag, deleteTag, updateTag } from './tags/tag-moves.ts'
+export { createTag, createTagV1, deleteTag, updateTag } from './tags/tag-moves.ts'
 export { isForeignLayer, isImageConfig } from './oci/manifests/manifest-parser.ts'
 export type { Observe } from './oci/oci-handler.ts'
 export { getRepoReadme, readmeOf, updateRepoReadme } from './readme/readme.ts'

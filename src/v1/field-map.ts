@@ -19,6 +19,9 @@ export type FieldRow = string | { readonly to: string; readonly by: FieldConvert
 /** A field that only the code of a method maps, or that no answer has. */
 export const unmapped: FieldRow = { read: () => undefined }
 
+/** The rows of the fields that select a section of a list. The list maps them itself. */
+export const paging = { offset: unmapped, page: unmapped, page_size: unmapped } as const
+
 /** The rows of a message by the proto name of each field of version 1. */
 export type FieldRows = Readonly<Record<string, FieldRow>>
 
@@ -32,7 +35,7 @@ export interface FieldMap extends FieldConverter {
   readonly nested: ReadonlyMap<string, FieldMap>
   toV1(message: Message): Message
   toV2(message: Message): Message
-  /** Returns the path of version 1 for a path of version 2, both in proto names: `static_keys.issuer` -> `static.issuer`. */
+  /** Returns the path of version 1 for a path of version 2, both in proto names: `static_keys.issuer` -> `static.issuer`. Empty for the message itself. */
   pathInV1(path: string): string
   /**
    * Returns the mask (proto names of version 2) of an update that replaces the record by this message of version 1. It has each field that clients write, also
@@ -76,7 +79,10 @@ function isFieldMap(by: FieldConverter | undefined): by is FieldMap {
   return by !== undefined && 'pathInV1' in by
 }
 
-function convertWith(convert: (value: unknown) => unknown): (value: unknown) => unknown {
+/** Returns a function that converts the value of a field, or each value in its list or map. */
+function convertWith(field: DescField, convert: (value: unknown) => unknown): (value: unknown) => unknown {
+  // protobuf-es keeps a map as an object.
+  if (field.fieldKind === 'map') return (map) => Object.fromEntries(Object.entries(map as object).map(([key, value]) => [key, convert(value)]))
   return (value) => (Array.isArray(value) ? value.map(convert) : convert(value))
 }
 
@@ -91,7 +97,7 @@ function copier(rows: readonly CompiledRow[], target: DescMessage, from: 'v1' | 
   const to = from === 'v1' ? 'v2' : 'v1'
   const steps = rows.map((row) => {
     const { by } = row
-    const convert = by === undefined ? undefined : convertWith(from === 'v1' ? (value) => by.toV2(value) : (value) => by.toV1(value))
+    const convert = by === undefined ? undefined : convertWith(row.v1.desc, from === 'v1' ? (value) => by.toV2(value) : (value) => by.toV1(value))
     return { source: row[from], target: row[to], convert }
   })
   return (message) => {
@@ -138,11 +144,11 @@ export function defineMap(v1: DescMessage, v2: DescMessage, rows: FieldRows): Fi
       return copy
     },
     pathInV1(path) {
-      const [, head = '', rest = ''] = /^([^.[]*)(.*)$/s.exec(path) ?? []
+      const [, head = '', item = '', rest = ''] = /^([^.[]*)(\[.*?\](?=\.|$))?(.*)$/s.exec(path) ?? []
       const row = compiled.find(({ v2: { desc } }) => desc.name === head)
       if (row === undefined) return path
       const inner = isFieldMap(row.by) && rest.startsWith('.') ? `.${row.by.pathInV1(rest.slice(1))}` : rest
-      return `${row.v1.desc.name}${inner}`
+      return `${row.v1.desc.name}${item}${inner === '.' ? '' : inner}`
     },
     maskOf(message, kept) {
       const members = message as unknown as Members // a message has a member for each field

@@ -3,9 +3,11 @@ import type { Dispatch } from '../transport/call.ts'
 import { limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
+import { lists } from './lists.ts'
+import * as organisation from './organisation-maps.ts'
 import { repoFilters, repoMap, tagFilters, tagMap } from './registry-maps.ts'
-import { createsRepo, keepDigest, replacesRepo, updatesTag, withStoredReadme } from './repos.ts'
-import { creates, deletes, lists, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
+import { createsRepo, putsTag, replacesRepo, withStoredReadme } from './repos.ts'
+import { creates, deletes, renames, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
 const table: Readonly<Record<string, MethodMapping>> = {
@@ -17,7 +19,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'iam.v1.Groups/Update': replaces('iam.v2.GroupsService/UpdateGroup', maps.groupMap, ['verified', 'kind']),
   'iam.v1.Groups/List': lists('iam.v2.GroupsService/ListGroups', { filters: maps.groupFilters, items: maps.groupMap }),
   'iam.v1.Groups/Delete': deletes('iam.v2.GroupsService/DeleteGroup'),
-  'iam.v1.Identities/Create': creates('iam.v2.IdentitiesService/CreateIdentity', maps.identityMap, limitStaticKeys),
+  'iam.v1.Identities/Create': creates('iam.v2.IdentitiesService/CreateIdentity', maps.identityMap, { settle: limitStaticKeys }),
   'iam.v1.Identities/Update': replaces('iam.v2.IdentitiesService/UpdateIdentity', maps.identityMap),
   'iam.v1.Identities/List': lists('iam.v2.IdentitiesService/ListIdentities', { filters: maps.identityFilters, items: maps.identityMap }),
   'iam.v1.Identities/Lookup': looksUp,
@@ -27,15 +29,62 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'iam.v1.Roles/List': lists('iam.v2.RolesService/ListRoles', { filters: maps.roleFilters, items: maps.roleMap, parentField: 'parent' }),
   'iam.v1.Roles/Delete': deletes('iam.v2.RolesService/DeleteRole'),
   'iam.v1.RoleBindings/Create': creates('iam.v2.RoleBindingsService/CreateRoleBinding', maps.roleBindingMap),
+  'iam.v1.RoleBindings/CreateBatch': renames('iam.v2.RoleBindingsService/BatchCreateRoleBindings', maps.bindingBatchMaps),
   'iam.v1.RoleBindings/Update': replaces('iam.v2.RoleBindingsService/UpdateRoleBinding', maps.roleBindingMap),
   'iam.v1.RoleBindings/List': lists('iam.v2.RoleBindingsService/ListRoleBindings', { filters: maps.roleBindingFilters, items: maps.bindingMap }),
   'iam.v1.RoleBindings/Delete': deletes('iam.v2.RoleBindingsService/DeleteRoleBinding'),
+  'iam.v1.IdentityProviders/Create': creates('iam.v2.IdentityProvidersService/CreateIdentityProvider', organisation.providerMap),
+  'iam.v1.IdentityProviders/Update': replaces('iam.v2.IdentityProvidersService/UpdateIdentityProvider', organisation.providerMap),
+  'iam.v1.IdentityProviders/List': lists('iam.v2.IdentityProvidersService/ListIdentityProviders', {
+    filters: organisation.providerFilters,
+    items: organisation.providerMap,
+  }),
+  'iam.v1.IdentityProviders/Delete': deletes('iam.v2.IdentityProvidersService/DeleteIdentityProvider'),
+  'iam.v1.IdentityProviders/GenerateScimToken': renames('iam.v2.IdentityProvidersService/GenerateScimToken', organisation.scimMaps.generate),
+  'iam.v1.IdentityProviders/RegenerateScimToken': renames('iam.v2.IdentityProvidersService/RegenerateScimToken', organisation.scimMaps.regenerate),
+  'iam.v1.IdentityProviders/RevokeScimToken': renames('iam.v2.IdentityProvidersService/RevokeScimToken', organisation.scimMaps.revoke),
+  'iam.v1.IdentityProviders/SetScimEnabled': renames('iam.v2.IdentityProvidersService/SetScimEnabled', organisation.scimMaps.setEnabled),
+  'iam.v1.GroupAccountAssociations/Create': creates('iam.v2.AccountAssociationsService/CreateAccountAssociation', organisation.associationMap),
+  'iam.v1.GroupAccountAssociations/Update': replaces('iam.v2.AccountAssociationsService/UpdateAccountAssociation', organisation.associationMap),
+  'iam.v1.GroupAccountAssociations/List': lists('iam.v2.AccountAssociationsService/ListAccountAssociations', {
+    filters: organisation.associationFilters,
+    items: organisation.associationMap,
+    idField: 'group',
+  }),
+  'iam.v1.GroupAccountAssociations/Delete': deletes('iam.v2.AccountAssociationsService/DeleteAccountAssociation', 'group'),
+  'iam.v1.GroupAccountAssociations/Check': renames('iam.v2.AccountAssociationsService/CheckAccountAssociation', organisation.checkMaps),
+  'iam.v1.GroupInvites/Create': creates('iam.v2.GroupInvitesService/CreateGroupInvite', organisation.newInviteMap, { answer: organisation.inviteMap }),
+  'iam.v1.GroupInvites/List': lists('iam.v2.GroupInvitesService/ListGroupInvites', {
+    filters: organisation.inviteFilters,
+    items: organisation.storedInviteMap,
+    parentField: 'group',
+  }),
+  'iam.v1.GroupInvites/Delete': deletes('iam.v2.GroupInvitesService/DeleteGroupInvite'),
+  'iam.v1.ExternalGroupRoleMappings/Create': creates('iam.v2.ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping', organisation.mappingMap),
+  'iam.v1.ExternalGroupRoleMappings/Get': renames('iam.v2.ExternalGroupRoleMappingsService/GetExternalGroupRoleMapping', {
+    request: organisation.getMappingMap,
+    answer: organisation.mappingMap,
+  }),
+  'iam.v1.ExternalGroupRoleMappings/List': lists('iam.v2.ExternalGroupRoleMappingsService/ListExternalGroupRoleMappings', {
+    filters: organisation.mappingFilters,
+    items: organisation.mappingMap,
+  }),
+  'iam.v1.ExternalGroupRoleMappings/Delete': deletes('iam.v2.ExternalGroupRoleMappingsService/DeleteExternalGroupRoleMapping'),
+  'iam.v1.ExternalGroupRoleMappings/BatchDelete': renames(
+    'iam.v2.ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings',
+    organisation.batchDeleteMaps,
+  ),
+  'iam.v1.Terms/AcceptTerms': renames('iam.v2.TermsService/AcceptTerms', organisation.acceptMaps),
+  'iam.v1.Terms/ListAccepted': lists('iam.v2.TermsService/ListTermsAcceptances', {
+    filters: organisation.acceptanceFilters,
+    items: organisation.acceptanceMap,
+  }),
   'registry.v1.Registry/CreateRepo': createsRepo,
   'registry.v1.Registry/UpdateRepo': replacesRepo,
   'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, complete: withStoredReadme }),
   'registry.v1.Registry/DeleteRepo': deletes('registry.v2.ReposService/DeleteRepo'),
-  'registry.v1.Registry/CreateTag': creates('registry.v2.TagsService/CreateTag', tagMap, keepDigest),
-  'registry.v1.Registry/UpdateTag': updatesTag,
+  'registry.v1.Registry/CreateTag': putsTag,
+  'registry.v1.Registry/UpdateTag': putsTag,
   'registry.v1.Registry/ListTags': lists('registry.v2.TagsService/ListTags', { filters: tagFilters, items: tagMap }),
   'registry.v1.Registry/DeleteTag': deletes('registry.v2.TagsService/DeleteTag'),
 }

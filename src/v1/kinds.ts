@@ -1,3 +1,4 @@
+import { create } from '@bufbuild/protobuf'
 import { capabilityByEnumNumber, capabilityByName } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
 import { ListSubscriptionsRequestSchema as ListSubscriptionsV1, SubscriptionSchema as SubscriptionV1 } from '../gen/taproot/events/v1/subscriptions_pb.ts'
@@ -12,7 +13,9 @@ import {
 } from '../gen/taproot/iam/v1/identities_pb.ts'
 import {
   BindingSchema as BindingV1,
+  CreateRoleBindingBatchRequestSchema as BatchV1,
   ListRoleBindingsRequestSchema as ListRoleBindingsV1,
+  RoleBindingBatchSchema as BatchCreatedV1,
   RoleBindingSchema as RoleBindingV1,
 } from '../gen/taproot/iam/v1/role_bindings_pb.ts'
 import { ListRolesRequestSchema as ListRolesV1, RoleSchema as RoleV1 } from '../gen/taproot/iam/v1/roles_pb.ts'
@@ -25,14 +28,18 @@ import {
   ListIdentitiesRequestSchema,
 } from '../gen/taproot/iam/v2/identities_pb.ts'
 import {
+  BatchCreateRoleBindingsRequestSchema,
+  BatchCreateRoleBindingsResponseSchema,
+  CreateRoleBindingRequestSchema,
   ListRoleBindingsRequestSchema,
   RoleBindingGroupSchema,
   RoleBindingRoleSchema,
   RoleBindingSchema,
+  type CreateRoleBindingRequest,
   type RoleBinding,
 } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ListRolesRequestSchema, RoleSchema } from '../gen/taproot/iam/v2/roles_pb.ts'
-import { defineMap, unmapped, type FieldConverter, type FieldRow } from './field-map.ts'
+import { defineMap, paging, unmapped, type FieldConverter, type FieldMap, type FieldRow } from './field-map.ts'
 
 /** A group. */
 export const groupMap = defineMap(GroupV1, GroupSchema, {
@@ -46,7 +53,7 @@ export const groupMap = defineMap(GroupV1, GroupSchema, {
 })
 
 /** The filters of a list of groups. */
-export const groupFilters = defineMap(ListGroupsV1, ListGroupsRequestSchema, { id: unmapped, uidp: 'uidp', name: 'name' })
+export const groupFilters = defineMap(ListGroupsV1, ListGroupsRequestSchema, { id: unmapped, uidp: 'uidp', name: 'name', ...paging })
 
 const claimMatch = defineMap(ClaimMatchV1, Identity_ClaimMatchSchema, {
   issuer: 'issuer',
@@ -90,10 +97,10 @@ export const identityMap = defineMap(IdentityV1, IdentitySchema, {
 })
 
 /** The filters of a list of identities. */
-export const identityFilters = defineMap(ListIdentitiesV1, ListIdentitiesRequestSchema, { id: unmapped, uidp: 'uidp' })
+export const identityFilters = defineMap(ListIdentitiesV1, ListIdentitiesRequestSchema, { id: unmapped, uidp: 'uidp', ...paging })
 
 /** Converts names of capabilities, such as `groups.list`, to numbers. */
-const capabilityNames: FieldConverter = {
+export const capabilityNames: FieldConverter = {
   toV1: (number) => capabilityByEnumNumber(Number(number))?.name ?? String(number),
   toV2(name) {
     const found = capabilityByName(String(name))
@@ -111,7 +118,7 @@ export const roleMap = defineMap(RoleV1, RoleSchema, {
 })
 
 /** The filters of a list of roles. The list maps `parent` itself. */
-export const roleFilters = defineMap(ListRolesV1, ListRolesRequestSchema, { id: unmapped, name: 'name', parent: unmapped, uidp: 'uidp' })
+export const roleFilters = defineMap(ListRolesV1, ListRolesRequestSchema, { id: unmapped, name: 'name', parent: unmapped, uidp: 'uidp', ...paging })
 
 /** Returns a row that reads a field of a role binding. */
 function ofBinding(read: (binding: RoleBinding) => unknown, to?: string): FieldRow {
@@ -126,6 +133,21 @@ export const roleBindingMap = defineMap(RoleBindingV1, RoleBindingSchema, {
   group: ofBinding(({ group }) => group?.uid),
   role: ofBinding(({ role, roleUid }) => role?.uid ?? roleUid, 'role_uid'),
 })
+
+/** An item of a batch of role bindings. In version 2 it is the request of a create. */
+const batchedBinding: FieldMap = {
+  ...roleBindingMap,
+  v2: CreateRoleBindingRequestSchema,
+  toV2: (message) => create(CreateRoleBindingRequestSchema, { roleBinding: roleBindingMap.toV2(message) as RoleBinding }), // what the map makes
+  toV1: (message) => roleBindingMap.toV1((message as CreateRoleBindingRequest).roleBinding ?? create(RoleBindingSchema)), // see v2
+  pathInV1: (path) => (path === 'role_binding' ? '' : roleBindingMap.pathInV1(path.replace(/^role_binding\./, ''))),
+}
+
+/** A batch of role bindings. */
+export const bindingBatchMaps = {
+  request: defineMap(BatchV1, BatchCreateRoleBindingsRequestSchema, { parent: 'parent', role_bindings: { to: 'requests', by: batchedBinding } }),
+  answer: defineMap(BatchCreatedV1, BatchCreateRoleBindingsResponseSchema, { role_bindings: { to: 'role_bindings', by: roleBindingMap } }),
+}
 
 const boundGroup = defineMap(GroupV1, RoleBindingGroupSchema, {
   id: 'uid',
@@ -153,10 +175,10 @@ export const bindingMap = defineMap(BindingV1, RoleBindingSchema, {
 })
 
 /** The filters of a list of role bindings. */
-export const roleBindingFilters = defineMap(ListRoleBindingsV1, ListRoleBindingsRequestSchema, { id: unmapped, uidp: 'uidp' })
+export const roleBindingFilters = defineMap(ListRoleBindingsV1, ListRoleBindingsRequestSchema, { id: unmapped, uidp: 'uidp', ...paging })
 
 /** A subscription. */
 export const subscriptionMap = defineMap(SubscriptionV1, SubscriptionSchema, { id: 'uid', sink: 'sink' })
 
 /** The filters of a list of subscriptions. */
-export const subscriptionFilters = defineMap(ListSubscriptionsV1, ListSubscriptionsRequestSchema, { id: unmapped, uidp: 'uidp' })
+export const subscriptionFilters = defineMap(ListSubscriptionsV1, ListSubscriptionsRequestSchema, { id: unmapped, uidp: 'uidp', ...paging })

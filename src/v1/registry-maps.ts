@@ -29,7 +29,7 @@ import {
   SyncConfigSchema,
 } from '../gen/taproot/registry/v2/repos_pb.ts'
 import { ListTagsRequestSchema, TagSchema } from '../gen/taproot/registry/v2/tags_pb.ts'
-import { defineMap, unmapped, type FieldConverter } from './field-map.ts'
+import { defineMap, paging, unmapped, type FieldConverter } from './field-map.ts'
 
 /** The tiers of the catalogue, whose numbers differ. */
 const tiers: readonly (readonly [v1: TierV1, v2: CatalogTier])[] = [
@@ -118,7 +118,7 @@ export const repoMap = defineMap(RepoV1, RepoSchema, {
 })
 
 /** The filters of a list of repos. */
-export const repoFilters = defineMap(ListReposV1, ListReposRequestSchema, { uidp: 'uidp', name: 'name', id: unmapped })
+export const repoFilters = defineMap(ListReposV1, ListReposRequestSchema, { uidp: 'uidp', name: 'name', id: unmapped, ...paging })
 
 /** A tag. */
 export const tagMap = defineMap(TagV1, TagSchema, {
@@ -143,4 +143,5 @@ export const tagFilters = defineMap(ListTagsV1, ListTagsRequestSchema, {
   exclude_epochs: { to: 'include_epochs', by: inverted },
   id: unmapped,
   digest: 'digest',
+  ...paging,
 })

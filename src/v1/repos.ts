@@ -1,24 +1,13 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
-import { messageOf } from '../cache/records/record-types.ts'
 import type { Shown } from '../engine/services.ts'
 import { RepoSchema as RepoV1Schema, type CreateRepoRequest, type Repo as RepoV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
 import type { RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
-import type { Tag } from '../gen/taproot/registry/v2/tags_pb.ts'
 import { readmeOf } from '../registry/index.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
-import {
-  createRequests,
-  forwarded,
-  recordAnswer,
-  replaceRequests,
-  type MethodMapping,
-  type NewRecordFacts,
-  type RequestMapping,
-  type Version1Options,
-} from './mapped-methods.ts'
+import { createRequests, forwarded, recordAnswer, replaceRequests, type MethodMapping, type RequestMapping, type Version1Options } from './mapped-methods.ts'
 import { repoMap, tagMap } from './registry-maps.ts'
 
 const update = methodNamed('registry.v2.ReposService/UpdateRepo')
@@ -119,16 +108,8 @@ export async function withStoredReadme(call: Call, dispatch: Dispatch, { message
   return create(RepoV1Schema, { ...repo, readme: (readme as RepoReadme).content }) // the answer of this method
 }
 
-/** Gives a tag without digest the digest that it has. A new tag needs one. */
-export function keepDigest(record: Message, { parent, services }: NewRecordFacts): void {
-  const tag = record as Tag // the record of a create of tags
-  if (tag.digest !== '') return
-  const existing = services.cache.tables.table('Tag').child(parent, tag.name)
-  if (existing !== undefined) tag.digest = messageOf(existing, 'Tag').digest
-}
-
-/** Maps the update of a tag, which version 2 does not have: the method has a handler of its own. */
-export const updatesTag: MethodMapping = (row) => ({
+/** Maps the create and the update of a tag. These methods have handlers of their own, because a tag of version 2 needs a digest. */
+export const putsTag: MethodMapping = (row) => ({
   method: row,
   answer: async (call, { dispatch }) => recordAnswer(tagMap, await forwarded({ call, dispatch }, row, { toV2: (request) => request })),
 })

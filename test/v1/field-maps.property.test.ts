@@ -3,13 +3,26 @@ import { reflect } from '@bufbuild/protobuf/reflect'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { capabilities } from '../../src/base/capability.ts'
+import type { GroupInvite } from '../../src/gen/taproot/iam/v1/group_invites_pb.ts'
 import type { Role } from '../../src/gen/taproot/iam/v1/roles_pb.ts'
 import type { FieldMap } from '../../src/v1/field-map.ts'
 import * as maps from '../../src/v1/kinds.ts'
+import * as organisationMaps from '../../src/v1/organisation-maps.ts'
 import * as registryMaps from '../../src/v1/registry-maps.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 
-const tables = Object.entries({ ...maps, ...registryMaps }).filter((entry): entry is [string, FieldMap] => 'pathInV1' in entry[1])
+function isMap(value: object): value is FieldMap {
+  return 'pathInV1' in value
+}
+
+/** All maps that the modules export, alone or as the parts of a method. */
+const tables = Object.entries({ ...maps, ...registryMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
+  isMap(value)
+    ? [[name, value] as const]
+    : Object.entries(value as object).flatMap(([part, map]: [string, unknown]) =>
+        typeof map === 'object' && map !== null && isMap(map) ? [[`${name}, ${part}`, map] as const] : [],
+      ),
+)
 
 /** Returns the message without the fields that a map says it loses. */
 function kept({ v1, computed, nested }: FieldMap, message: Message): Message {
@@ -19,14 +32,32 @@ function kept({ v1, computed, nested }: FieldMap, message: Message): Message {
     if (computed.includes(field.name)) reflected.clear(field)
     else if (inner !== undefined && field.fieldKind === 'message' && reflected.isSet(field))
       reflected.set(field, reflect(inner.v1, kept(inner, reflected.get(field).message)))
+    else if (inner !== undefined && field.fieldKind === 'list') {
+      const list = reflected.get(field)
+      // The items of a list with a map are messages.
+      for (const [at, item] of [...list].entries()) list.set(at, reflect(inner.v1, kept(inner, (item as { readonly message: Message }).message)))
+    }
   }
   return reflected.message
 }
 
-/** Values that version 2 knows, for fields that it does not take as they are. */
+/** Returns the role with capabilities that version 2 knows. */
+function withKnown(role: Role): Role {
+  return { ...role, capabilities: capabilities.slice(0, role.capabilities.length).map(({ name }) => name) }
+}
+
+/** Messages with values that version 2 does not take as they are. */
 const known: Readonly<Record<string, (message: Message) => Message>> = {
-  'taproot.iam.v1.Role': (message) =>
-    ({ ...message, capabilities: capabilities.slice(0, (message as Role).capabilities.length).map(({ name }) => name) }) as Message,
+  'taproot.iam.v1.Role': (message) => withKnown(message as Role),
+  ...Object.fromEntries(
+    ['GroupInvite', 'StoredGroupInvite'].map((kind) => [
+      `taproot.iam.v1.${kind}`,
+      (message: Message) => {
+        const { role } = message as GroupInvite
+        return role === undefined ? message : ({ ...message, role: withKnown(role) } as Message)
+      },
+    ]),
+  ),
 }
 
 /** Returns messages of version 1 that version 2 can have. */

@@ -82,7 +82,10 @@ function heldManifest(digests: DigestNumbers, digest: number, { value, revision 
 export async function readTagged({ cache }: Services, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<Set<number>> {
   await cache.barrier(signal)
   const tagged = new Set<number>()
-  for (const record of cache.tables.table('Tag').matching('parent', repo)) tagged.add(digests.of(tagOf(record).digest))
+  for (const record of cache.tables.table('Tag').matching('parent', repo)) {
+    const { digest } = tagOf(record)
+    if (digest !== '') tagged.add(digests.of(digest))
+  }
   return tagged
 }
 

@@ -96,13 +96,22 @@ function compareNames(a: string, b: string): number {
 /** Order of tag lists at the registry host, which ignores letter case (OCI distribution specification, "Listing Tags"). */
 const listingOrder: Order = { terms: [], id: 'name-fold', compare: (a, b) => compareNames(a.name, b.name) }
 
-/** Returns up to `n` names of the repo's tags in the registry's list order, after `last` if it is given. `more` is true if others follow. */
+/**
+ * Returns up to `n` names of the repo's tags in the registry's list order, after `last` if it is given. Leaves out tags without a digest, which have
+ * no content. `more` is true if others follow.
+ */
 export async function tagNames(tables: RecordTables, repo: string, page: { last?: string; n: number }): Promise<{ names: string[]; more: boolean }> {
   const { last, n } = page
   for (;;) {
-    const { tree, state } = await tables.table('Tag').views.view({ place: 'child', uid: repo, filters: [] }, listingOrder)
+    const table = tables.table('Tag')
+    const { tree, state } = await table.views.view({ place: 'child', uid: repo, filters: [] }, listingOrder)
     if (state !== 'ready') continue
     const from = last === undefined ? 0 : tree.rankBy((record) => compareNames(record.name, last) <= 0)
-    return { names: tree.items(from, from + n).map((record) => record.name), more: from + n < tree.size }
+    const names: string[] = []
+    for (const record of tree.slice(from)) {
+      if (names.length > n) break
+      if ((table.valueOf(record, 'digest') ?? '') !== '') names.push(record.name)
+    }
+    return { names: names.slice(0, n), more: names.length > n }
   }
 }

@@ -1,9 +1,9 @@
-import { clone, create } from '@bufbuild/protobuf'
+import { clone, create, type Message } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
 import type { MethodEvent } from '../../base/schema/method.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
-import type { Tag as TagV1 } from '../../gen/taproot/registry/v1/registry_pb.ts'
+import type { CreateTagRequest as CreateTagV1, Tag as TagV1 } from '../../gen/taproot/registry/v1/registry_pb.ts'
 import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
@@ -25,7 +25,8 @@ import { tagKind, tagNamed, tagOf, type TagRecord } from '../records/tags.ts'
 
 /** New values for a tag. Absent fields stay as they are. */
 export interface TagState {
-  readonly digest: Digest
+  /** Empty for a tag of version 1 that names no digest yet. */
+  readonly digest: Digest | ''
   /**
    * The digest by which the manifest was pushed, if it is another digest of the same bytes; empty if not. If absent, a move to another
    * digest sets it to empty.
@@ -43,9 +44,11 @@ export interface MoveFacts {
 }
 
 /** Reads the entries for a move of the tag to `digest`. */
-export async function readMoveFacts(services: Services, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<MoveFacts> {
-  const [head, manifest] = await Promise.all([readHead(services.store, tag, signal), services.store.get(manifestKey(tag.repo, tag.digest), signal)])
-  return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
+export async function readMoveFacts(services: Services, tag: TagName & Pick<TagState, 'digest'>, signal: AbortSignal): Promise<MoveFacts> {
+  const { repo, digest } = tag
+  const manifest = digest === '' ? undefined : services.store.get(manifestKey(repo, digest), signal)
+  const [head, entry] = await Promise.all([readHead(services.store, tag, signal), manifest])
+  return { head, manifest: services.content === undefined || digest === '' ? 'unchecked' : entry }
 }
 
 /**
@@ -81,7 +84,7 @@ function isSame(one: TagRecord, other: TagRecord): boolean {
 export interface PlannedMove {
   /** The tag after the move. */
   readonly tag: TagRecord
-  /** The digest that the tag pointed to before; undefined if it did not exist. */
+  /** The digest that the tag pointed to before; undefined if it did not exist, or had none. */
   readonly previous: Digest | undefined
 }
 
@@ -96,7 +99,7 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   assertHeld(changes, move, facts)
   const cached = tagNamed(planning.tables, repo, name)
   if (cached === undefined) {
-    const atMs = point(planning, changes, { ...move, notBeforeMs: 0 })
+    const atMs = state.digest === '' ? nowMs : point(planning, changes, { ...move, notBeforeMs: 0 })
     changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
     const record = changed(create(TagSchema, { name }), state)
     const facts = { pushedDigest: state.pushedDigest ?? '' }
@@ -105,7 +108,7 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   const current = tagOf(cached)
   const record = changed(current, state)
   // The digest was validated when it was written.
-  const previous = current.digest as Digest
+  const previous = current.digest === '' ? undefined : (current.digest as Digest)
   const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? cached.pushedDigest : '')
   if (isSame(record, current) && pushedDigest === cached.pushedDigest) {
     // Other writes of the transaction assume that the tag exists, so a deletion meanwhile must fail it.
@@ -136,29 +139,45 @@ function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state:
   return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
 }
 
-/** Plans to remove a tag. Its history gets a record of the deletion. */
+/** Plans to remove a tag. Its history gets a record of the deletion, if the tag has a digest. */
 export function planRemoval(planning: Planning, changes: ChangeSet, { record, head }: { record: CachedRecord; head: TagHead }): void {
   changes.remove(tagKind, record)
+  if (tagOf(record).digest === '') return
   appendHistory(changes, { repo: record.parent, name: record.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: record.updateMs + 1, after: head })
 }
 
-/** CreateTag: creates the tag, or moves it (docs/spec/registry.md#tag-creation). */
-export const createTag: Handler = async (services, context, message) => {
-  const { parent, tag } = message as CreateTagRequest
+/** A digest that the schema accepts. */
+const anyDigest = `sha256:${'0'.repeat(64)}`
+
+/** Throws code 3 if the fields of a tag are not valid. Without `needsDigest` the digest may be empty. */
+function assertTag({ name, digest, deprecated, bundles }: Omit<TagV1, '$typeName' | 'id'>, needsDigest: boolean): void {
+  assertValid(TagSchema, create(TagSchema, { name, digest: digest === '' && !needsDigest ? anyDigest : digest, deprecated, bundles }))
+}
+
+/** A request for a tag that may exist. `keepsDigest` means that without a digest, the tag keeps its own, or has none. */
+interface TagCreation {
+  readonly parent: string
+  readonly tag: Omit<TagV1, '$typeName' | 'id'> | undefined
+  readonly keepsDigest: boolean
+}
+
+async function putTag(services: Services, call: { context: Context; message: Message }, { parent, tag, keepsDigest }: TagCreation): Promise<HandlerAnswer> {
+  const { context, message } = call
   // Authorization has already found the repo.
   const { name, digest, deprecated, bundles } = tag ?? create(TagSchema)
-  assertValid(TagSchema, create(TagSchema, { name, digest, deprecated, bundles }))
+  assertTag({ name, digest, deprecated, bundles }, !keepsDigest)
   const where = { repo: parent as Uid, name }
-  const state: TagState = { digest: digest as Digest, deprecated, bundles }
+  // A stored digest was validated when it was written.
+  const wanted = (record: CachedRecord | undefined) => (digest === '' && record !== undefined ? tagOf(record).digest : digest) as Digest | ''
   const outcome = await onceByKey(services, { context, message, parent }, (memory) =>
     commitPrepared(services, context, {
-      prepare: (signal) => readMoveFacts(services, { ...where, digest: state.digest }, signal),
+      prepare: (signal) => readMoveFacts(services, { ...where, digest: wanted(tagNamed(services.cache.tables, parent, name)) }, signal),
       plan: (planning, facts): MutationPlan<Resource> => {
         const record = tagNamed(planning.tables, parent, name)
         if (context.ifNoneMatch === '*' && record !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
         assertEtag(record, context.ifMatch)
         const changes = new ChangeSet()
-        const planned = planMove(planning, changes, { ...where, state, facts })
+        const planned = planMove(planning, changes, { ...where, state: { digest: wanted(record), deprecated, bundles }, facts })
         if (context.ifNoneMatch === '*') changes.isUpsert = false
         emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
         rememberKey(memory, changes, { uids: [planned.tag.uid], nowMs: planning.nowMs })
@@ -167,6 +186,18 @@ export const createTag: Handler = async (services, context, message) => {
     }),
   )
   return outcome.kind === 'made' ? recordAnswer(tagKind, services, outcome.made) : earlierTag(services, outcome.uids)
+}
+
+/** CreateTag: creates the tag, or moves it (docs/spec/registry.md#tag-creation). */
+export const createTag: Handler = (services, context, message) => {
+  const { parent, tag } = message as CreateTagRequest
+  return putTag(services, { context, message }, { parent, tag, keepsDigest: false })
+}
+
+/** CreateTag of version 1: the digest may be empty. Answers the tag of version 2 (docs/spec/version-1.md#tags). */
+export const createTagV1: Handler = (services, context, message) => {
+  const { repoId, tag } = message as CreateTagV1
+  return putTag(services, { context, message }, { parent: repoId, tag, keepsDigest: true })
 }
 
 /**
@@ -178,8 +209,8 @@ export const updateTag: Handler = async (services, context, message) => {
   const wantedBy = (current: CachedRecord): { where: { repo: Uid; name: string }; state: TagState } => {
     if (name !== '' && name !== current.name) throw DomainError.invalid('name', 'cannot be changed: create another tag')
     // A stored digest was validated when it was written.
-    const next = (digest === '' ? tagOf(current).digest : digest) as Digest
-    assertValid(TagSchema, create(TagSchema, { name: current.name, digest: next, deprecated, bundles }))
+    const next = (digest === '' ? tagOf(current).digest : digest) as Digest | ''
+    assertTag({ name: current.name, digest: next, deprecated, bundles }, false)
     return { where: { repo: trustedUid(current.parent), name: current.name }, state: { digest: next, deprecated, bundles } }
   }
   const tag = await commitPrepared(services, context, {

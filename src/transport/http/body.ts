@@ -54,10 +54,15 @@ export async function readJsonText(context: ParameterizedContext, maxBytes: numb
 }
 
 /**
- * Parses a JSON body. An empty body is the empty object. Throws code 3 with HTTP 400 for malformed JSON, for values other than an object, and above the limits
- * of requests.
+ * Parses a JSON body. An empty body is the empty object. With `listKey`, the body is a list, and the result has it under that key. Throws code 3 with HTTP 400
+ * for malformed JSON, for values of another kind, and above the limits of requests.
  */
-export function parseJsonBody(text: string): JsonObject {
+export function parseJsonBody(text: string, listKey?: string): JsonObject {
+  if (listKey !== undefined) {
+    const list = text === '' ? [] : parsed(text)
+    if (!Array.isArray(list)) throw DomainError.invalid('body', 'must be a JSON list')
+    return { [listKey]: list }
+  }
   const value = text === '' ? {} : parsed(text)
   if (!isJsonObject(value)) throw DomainError.invalid('body', 'must be a JSON object')
   return value

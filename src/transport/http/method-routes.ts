@@ -174,12 +174,13 @@ async function decode(
   if (row.mutation && !hasBody && form === undefined) await skipBody(context, maxRequestBytes)
   const text = hasBody ? await readJsonText(context, maxRequestBytes) : undefined
   arrived?.()
+  const listKey = row.input.fields.find((field) => field.name === binding.body && field.fieldKind === 'list')?.jsonName
   return decodeRequest({
     input: row.input,
     verb: binding.verb,
-    bodyField: binding.body,
+    bodyField: listKey === undefined ? binding.body : '*',
     query: form === undefined ? query : new URLSearchParams([...query, ...form]),
-    body: text === undefined ? undefined : parseJsonBody(text),
+    body: text === undefined ? undefined : parseJsonBody(text, listKey),
     variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
     lenient: !row.service.includes('.v2.') || prefersLenient(headerText(context.req.headers['prefer'])),
   })

@@ -32,8 +32,8 @@ const keyLength = 3
 
 /**
  * Creates an index of routes, grouped by their literal prefix. Within a group, a more specific template has precedence. A literal path comes first, then the
- * template with most literal text after its variable, and one that matches several segments last. A `{x=**}` at the end also matches an empty text for POST.
- * For other verbs it does so only if no route has the path without it as its literal path (docs/spec/conventions.md#paths).
+ * template with most literal text after its variable. Among equal ones, the template with more segments before its variable comes first. A `{x=**}` at the end
+ * also matches an empty text for POST. For other verbs it does so only if no route has the path without it as its literal path (docs/spec/conventions.md#paths).
  */
 export function createRouteIndex<Context>(routes: readonly HttpRoute<Context>[]): RouteIndex<Context> {
   const literal = new Set(routes.map((route) => route.template))
@@ -66,7 +66,7 @@ function matchesNothing(route: { readonly verb: string; readonly template: strin
 }
 
 function order(a: Template, b: Template): number {
-  return a.tailLength === b.tailLength ? 0 : b.tailLength - a.tailLength
+  return a.tailLength === b.tailLength ? b.prefix.length - a.prefix.length : b.tailLength - a.tailLength
 }
 
 /** Returns the keys of the groups in which the routes of a path may be, most specific first. A `:verb` belongs to the segment before it. */

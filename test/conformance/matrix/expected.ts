@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { CallerRow, Place, RealPlace, Standing } from './callers.ts'
-import type { ScopedRow } from './methods.ts'
+import type { ScopedRow } from './rows/scoped-row.ts'
 import { grantedCapability } from './world.ts'
 
 /** The capabilities of each built-in role, read from the contract's table and not through the program. */

@@ -22,7 +22,7 @@ async function all(page: (pageToken: string) => Promise<Reply>, plural: string):
   const uids: string[] = []
   for (let token = '', total = '0'; ;) {
     const body: JsonObject = ok(await page(token))
-    uids.push(...((body[plural] ?? []) as JsonObject[]).map(({ uid, id }) => String(uid ?? id))) // a list answer
+    uids.push(...((body[plural] ?? []) as JsonObject[]).map(({ uid, id, group }) => String(uid ?? id ?? group))) // a list answer
     total = String(body['totalCount'] ?? uids.length)
     token = String(body['nextPageToken'] ?? '')
     if (token === '') return { uids, total }
@@ -48,6 +48,7 @@ function seenBy(world: MatrixWorld, universe: readonly string[], { method, row, 
 function filtersBy(method: string): readonly { field: string; of: (world: MatrixWorld, place: RealPlace) => string; request: (uid: string) => JsonObject }[] {
   const place = (world: MatrixWorld, at: RealPlace): string => world.things[at].place
   const thing = listMethods[method]?.of ?? 'group'
+  const { fields } = methodNamed(method).input
   const byId = { field: 'id', of: (world: MatrixWorld, at: RealPlace) => world.things[at][thing], request: (id: string) => ({ id }) }
   const own = [
     ...(isMapped(methodNamed(method)) ? [byId] : []),
@@ -55,7 +56,7 @@ function filtersBy(method: string): readonly { field: string; of: (world: Matrix
     { field: 'uidp.descendants_of', of: place, request: (uid: string) => ({ uidp: { descendantsOf: uid } }) },
     { field: 'uidp.ancestors_of', of: (world: MatrixWorld, at: RealPlace) => world.things[at].tag, request: (uid: string) => ({ uidp: { ancestorsOf: uid } }) },
     { field: 'uidp.ids', of: (world: MatrixWorld, at: RealPlace) => world.things[at][thing], request: (uid: string) => ({ uidp: { ids: [uid] } }) },
-  ]
+  ].filter(({ field }) => fields.some(({ name }) => name === field.split('.')[0]))
   if (method === 'RoleBindingsService/ListRoleBindings') {
     const by =
       (field: 'identity' | 'role' | 'place'): ((world: MatrixWorld, at: RealPlace) => string) =>
@@ -67,6 +68,12 @@ function filtersBy(method: string): readonly { field: string; of: (world: Matrix
       { field: 'role', of: by('role'), request: (role) => ({ role }) },
       { field: 'group', of: by('place'), request: (group) => ({ group }) },
     ]
+  }
+  if (method === 'GroupInvites/List' || method === 'GroupAccountAssociations/List')
+    return [...own, { field: 'group', of: place, request: (group) => ({ group }) }]
+  if (method === 'ExternalGroupRoleMappings/List') {
+    const of = (world: MatrixWorld, at: RealPlace): string => world.things[at].mappedProvider
+    return [...own, { field: 'identity_provider_uidp', of, request: (identityProviderUidp) => ({ identityProviderUidp }) }]
   }
   if (method === 'Roles/List') return [...own, { field: 'parent', of: place, request: (parent) => ({ parent }) }]
   if (method === 'TagsService/ListTags' || method === 'Registry/ListTags') {

@@ -1,65 +1,19 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { capabilitiesFor } from '../../../src/events/index.ts'
 import { grantedRole, type Things } from './world.ts'
+import { below, changed, conferring, ofOperators, row, type ScopedRequest, type ScopedRow } from './rows/scoped-row.ts'
+import { scopedV1Methods } from './rows/v1-methods.ts'
 import { walkTerms } from '../walk/world.ts'
-
-/** A method that needs capabilities at a place in the request (docs/spec/conventions.md#method-scopes). */
-export interface ScopedRow {
-  /** The capabilities, all needed there, by dotted name (docs/spec/conventions.md#method-scopes). */
-  readonly needs: readonly string[]
-  /** The kind of record in the request. */
-  readonly about: keyof Things
-  /** Returns a request about `uid` that succeeds if permitted. `things` are the records of the same place. */
-  readonly request: (uid: string, things: Things) => JsonObject
-  /** Where the caller must hold the rights that the request grants (`grantedRole`), if it grants any (docs/spec/iam.md#no-escalation). */
-  readonly confers?: 'there' | 'at the root'
-  /** Callers other than operators are refused, even with the needed capabilities. */
-  readonly operators?: true
-  /** Succeeds where a record is missing or hidden, and changes nothing. */
-  readonly forgives?: true
-  /** A record that is not a root is code 3 where the request would otherwise succeed. */
-  readonly onlyRoots?: true
-}
-
-type Request = ScopedRow['request']
-
-function row(needs: string, about: keyof Things, request: Request = (uid) => ({ uid })): ScopedRow {
-  return { needs: needs.split(' '), about, request }
-}
-
-/** Returns an update of a description, or of another field. */
-function changed(member: string, change: JsonObject = { description: 'changed' }): Request {
-  return (uid) => ({ [member]: { uid, ...change } })
-}
-
-function below(member: string, child: JsonObject): Request {
-  return (parent) => ({ parent, [member]: child })
-}
-
-function conferring(what: ScopedRow, confers: ScopedRow['confers'] = 'there'): ScopedRow {
-  return { ...what, confers: confers ?? 'there' }
-}
-
-function ofOperators(what: ScopedRow): ScopedRow {
-  return { ...what, operators: true, onlyRoots: true }
-}
-
-function forgiving(what: ScopedRow): ScopedRow {
-  return { ...what, forgives: true }
-}
 
 const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const sink = 'https://hooks.example.com/taproot'
-/** The capabilities for the records that any event is about. */
-const allEvents = capabilitiesFor({ types: [], includePulls: false })
 const groupEvents = ['dev.taproot.api.iam.group.']
 const account = { amazon: { account: '123456789012' } }
 const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: grantedRole })
 /** The uid of a person without a binding. */
 const person = 'd'.repeat(40)
 const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
-const image: Request = (repoUid, { digest }) => ({ repoUid, digest })
+const image: ScopedRequest = (repoUid, { digest }) => ({ repoUid, digest })
 
 /** The capabilities of each method (docs/spec/conventions.md#method-scopes). */
 export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
@@ -72,26 +26,10 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'GroupsService/SuspendGroup': ofOperators(row('groups.update', 'place')),
   'GroupsService/ResumeGroup': ofOperators(row('groups.update', 'place')),
 
-  'Groups/Create': row('groups.create', 'place', below('group', { name: 'made by the matrix' })),
-  'Groups/Update': row('groups.update', 'place', (id) => ({ id, name: 'replaced by the matrix' })),
-  'Groups/Delete': forgiving(row('groups.delete', 'group', (id) => ({ id }))),
-
   'IdentitiesService/GetIdentity': row('identity.list', 'identity'),
   'IdentitiesService/CreateIdentity': row('identity.create', 'place', below('identity', { name: 'made', claimMatch })),
   'IdentitiesService/UpdateIdentity': row('identity.update', 'identity', changed('identity')),
   'IdentitiesService/DeleteIdentity': row('identity.delete', 'identity'),
-
-  'Identities/Create': row('identity.create', 'place', (parentId) => ({ parentId, identity: { name: 'made', claimMatch } })),
-  'Identities/Update': row('identity.update', 'identity', (id) => ({ id, name: 'replaced', claimMatch })),
-  'Identities/Delete': forgiving(row('identity.delete', 'identity', (id) => ({ id }))),
-
-  'Roles/Create': row('roles.create', 'place', (parentId) => ({ parentId, role: { name: 'made', capabilities: ['groups.list'] } })),
-  'Roles/Update': row('roles.update', 'role', (id) => ({ id, name: 'replaced', capabilities: ['groups.list'] })),
-  'Roles/Delete': forgiving(row('roles.delete', 'role', (id) => ({ id }))),
-
-  'RoleBindings/Create': conferring(row('role_bindings.create', 'place', below('roleBinding', { identity: person, role: grantedRole }))),
-  'RoleBindings/Update': conferring(row('role_bindings.update', 'binding', (id, { identity }) => ({ id, identity, role: grantedRole }))),
-  'RoleBindings/Delete': forgiving(row('role_bindings.delete', 'binding', (id) => ({ id }))),
 
   'RolesService/GetRole': row('roles.list', 'role'),
   'RolesService/CreateRole': row('roles.create', 'place', below('role', { name: 'made', capabilities: ['CAP_IAM_GROUPS_LIST'] })),
@@ -156,9 +94,6 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
     providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
   })),
 
-  'Subscriptions/Create': row(['subscriptions.create', ...allEvents].join(' '), 'place', (parentId) => ({ parentId, subscription: { sink } })),
-  'Subscriptions/Delete': forgiving(row('subscriptions.delete', 'subscription', (id) => ({ id }))),
-
   'SubscriptionsService/GetSubscription': row('subscriptions.list', 'subscription'),
   'SubscriptionsService/CreateSubscription': row('subscriptions.create groups.list', 'place', below('subscription', { sink, types: groupEvents })),
   'SubscriptionsService/UpdateSubscription': row('subscriptions.update groups.list', 'subscription', changed('subscription', { sink, types: groupEvents })),
@@ -186,13 +121,6 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
     endTime: '2026-01-02T00:00:00.000Z',
   })),
 
-  'Registry/CreateRepo': row('repo.create', 'place', (parentId) => ({ parentId, repo: { name: 'made' } })),
-  'Registry/UpdateRepo': row('repo.update', 'repo', (id) => ({ id, name: 'replaced' })),
-  'Registry/DeleteRepo': forgiving(row('repo.delete', 'repo', (id) => ({ id }))),
-  'Registry/CreateTag': row('tag.create', 'repo', (repoId, { digest }) => ({ repoId, tag: { name: 'made', digest } })),
-  'Registry/UpdateTag': row('tag.update', 'tag', (id) => ({ id, deprecated: true })),
-  'Registry/DeleteTag': forgiving(row('tag.delete', 'tag', (id) => ({ id }))),
-
   'ReposService/GetRepo': row('repo.list', 'repo'),
   'ReposService/CreateRepo': row('repo.create', 'place', below('repo', { name: 'made' })),
   'ReposService/UpdateRepo': row('repo.update', 'repo', changed('repo')),
@@ -210,6 +138,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ContentsService/ListVulnerabilities': row('repo.list vuln_reports.list', 'repo', image),
   'TagHistoryService/ListTagHistory': row('tag.list', 'repo', (repoUid) => ({ repoUid, tag: 'latest' })),
   'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
+  ...scopedV1Methods,
 }
 
 /** A method that lists all records visible to its caller (docs/spec/conventions.md#list-reach). */
@@ -239,6 +168,10 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   },
   'GroupInvitesService/ListGroupInvites': { needs: 'group_invites.list', of: 'invite', plural: 'groupInvites' },
   'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
+  'IdentityProviders/List': { needs: 'identity_providers.list', of: 'provider', plural: 'items' },
+  'ExternalGroupRoleMappings/List': { needs: 'identity_providers.list', of: 'mapping', plural: 'items' },
+  'GroupInvites/List': { needs: 'group_invites.list', of: 'invite', plural: 'items' },
+  'GroupAccountAssociations/List': { needs: 'account_associations.list', of: 'association', plural: 'items' },
   'Subscriptions/List': { needs: 'subscriptions.list', of: 'subscription', plural: 'items' },
   'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
   'Registry/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'items' },

@@ -3,7 +3,8 @@ import type { ApiClient, Reply } from '../../support/api-clients.ts'
 import { answerAbout, ask, forEach, missingIn, nowhere } from './asking.ts'
 import { callerRows, places, type CallerName, type CallerRow, type Place } from './callers.ts'
 import { expectedCode } from './expected.ts'
-import { scopedMethods, type ScopedRow } from './methods.ts'
+import { scopedMethods } from './methods.ts'
+import type { ScopedRow } from './rows/scoped-row.ts'
 import type { MatrixWorld, Things } from './world.ts'
 
 /** The server and callers of a suite of the matrix. */

@@ -28,6 +28,79 @@ specSuiteEverywhere('version 1', (spec) => {
     expect(Object.keys(reply.body)).toEqual(['items'])
   })
 
+  // docs/spec/version-1.md#lists
+  test('a list has the section that a request selects, by page or by offset', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const uidp = { childrenOf: group }
+    for (let at = 0; at < 5; at++) await spec.ok('CreateGroup', { parent: group, group: { name: `team-${at}` } }, { token })
+    const ids = idsOf(await spec.ok('Groups/List', { uidp }, { token }))
+    expect(ids).toEqual(ids.toSorted())
+    const section = async (request: JsonObject) => idsOf(await spec.ok('Groups/List', { uidp, ...request }, { token }))
+    expect(await section({ pageSize: 2 })).toEqual(ids.slice(0, 2))
+    expect(await section({ pageSize: 2, page: 2 })).toEqual(ids.slice(2, 4))
+    expect(await section({ pageSize: 2, page: 3 })).toEqual(ids.slice(4))
+    expect(await section({ page: 2 })).toEqual([])
+    expect(await section({ offset: 3 })).toEqual(ids.slice(3))
+    expect(await section({ offset: 1, pageSize: 3 })).toEqual(ids.slice(1, 4))
+    expect(await section({ page: 2_147_483_647, pageSize: 2_147_483_647 })).toEqual([])
+    expectFailure(await spec.call('Groups/List', { offset: 1, page: 1 }, { token }), { code: 3, fields: ['page'] })
+    expectFailure(await spec.call('Groups/List', { pageSize: -1 }, { token }), { code: 3, fields: ['page_size'] })
+  })
+
+  // docs/spec/version-1.md#roles
+  test('a batch creates all role bindings, or none', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const identities = [(await makeMember(spec.server, group)).uid, (await makeMember(spec.server, group)).uid]
+    const roleBindings = identities.map((identity) => ({ identity, role: roleUid('viewer') }))
+    const bad = await spec.call(
+      'RoleBindings/CreateBatch',
+      { parent: group, roleBindings: [...roleBindings, { identity: group, role: roleUid('viewer') }] },
+      { token },
+    )
+    expectFailure(bad, { code: 3, fields: [/^role_bindings\[2\]\.identity$/] })
+    const made = itemsOf(await spec.ok('RoleBindings/CreateBatch', { parent: group, roleBindings }, { token }), 'roleBindings')
+    expect(made).toMatchObject(roleBindings.map((binding) => ({ ...binding, group })))
+  })
+
+  // docs/spec/version-1.md#identity-providers
+  test('an update of an identity provider resets what it lacks, but neither the secret nor the correlation rule', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const oidc = { issuer: 'https://login.example', clientId: 'one', clientSecret: 'a secret', groupsClaim: 'groups' }
+    const rule = { correlationRule: 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID' }
+    const plain = { name: 'sso', description: 'first', defaultRole: roleUid('viewer') }
+    const made = await spec.ok('IdentityProviders/Create', { parentId: group, identityProvider: { ...plain, oidc: { ...oidc, ...rule } } }, { token })
+    const id = String(made['id'])
+    expect(made).toMatchObject({ ...plain, oidc: { clientId: 'one', groupsClaim: 'groups', ...rule } })
+    expect(JSON.stringify(made)).not.toContain('a secret')
+    const bare = { issuer: oidc.issuer, clientId: 'two' }
+    const changed = await spec.ok('IdentityProviders/Update', { id, name: 'sso', defaultRole: roleUid('viewer'), oidc: bare }, { token })
+    expect(changed).toMatchObject({ description: '', oidc: { ...bare, groupsClaim: '', ...rule } })
+    expect(await spec.ok('GetIdentityProvider', { uid: id }, { token })).toMatchObject({ description: '', oidc: { ...bare, ...rule } })
+  })
+
+  // docs/spec/version-1.md#account-associations
+  test('an update of an account association removes the accounts that it lacks', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const github = { appInstallations: { 7: { installations: [{ installationId: '8', name: 'acme' }] } } }
+    const made = await spec.ok('GroupAccountAssociations/Create', { group, name: 'accounts', amazon: { account: '123456789012' }, github }, { token })
+    expect(made).toMatchObject({ group, name: 'accounts', amazon: { account: '123456789012' }, github })
+    const updated = await spec.ok('GroupAccountAssociations/Update', { group, name: 'accounts', github }, { token })
+    expect(updated['amazon'] ?? null).toBeNull()
+    expect(itemsOf(await spec.ok('GroupAccountAssociations/List', { group }, { token }), 'items')).toEqual([updated])
+    expect(await spec.ok('GroupAccountAssociations/Delete', { group }, { token })).toEqual({})
+    expect(await spec.ok('GroupAccountAssociations/List', { group }, { token })).toEqual({ items: [] })
+  })
+
+  // docs/spec/version-1.md#invites
+  test('an invite has its code in the answer of the create alone', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const made = await spec.ok('GroupInvites/Create', { group, role: roleUid('viewer'), ttl: '3600s', email: 'new@acme.example' }, { token })
+    expect(made).toMatchObject({ code: expect.stringMatching(/./) as unknown, role: { id: roleUid('viewer'), name: 'viewer' } })
+    const [listed] = itemsOf(await spec.ok('GroupInvites/List', { group }, { token }), 'items')
+    expect(listed).toMatchObject({ id: made['id'], email: 'new@acme.example', role: { id: roleUid('viewer') }, expiration: made['expiration'] })
+    expect(JSON.stringify(listed)).not.toContain(String(made['code']))
+  })
+
   // docs/spec/version-1.md#updates
   test('an update replaces the group, but neither its limits, nor what only operators set', async () => {
     const operator = await spec.server.operatorToken()

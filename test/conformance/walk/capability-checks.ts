@@ -116,10 +116,13 @@ async function expectNothing(subject: Subject, token: string): Promise<void> {
   // A query has room for 200 uids, and lists of version 1 have more.
   const known = listed(subject, await call(subject, valid, { token: world.token })).slice(-200)
   const [some = ''] = known
+  const hasPlaces = subject.method.input.fields.some((field) => field.name === 'uidp')
   const places: JsonObject[] = [{ childrenOf: world.group }, { descendantsOf: world.subgroup }, { ids: known }, { ancestorsOf: `${some}/${'0'.repeat(16)}` }]
-  for (const request of [valid, ...places.map((uidp) => ({ uidp })), ...filters(world)]) {
+  for (const request of [valid, ...(hasPlaces ? places : []).map((uidp) => ({ uidp })), ...filters(world)]) {
     const reply = await refused(subject, request, { token })
-    expect(listed(subject, reply), JSON.stringify(request)).toEqual([])
+    // Without a place, a list has the caller's own records.
+    const found = listed(subject, reply).filter((uid) => hasPlaces || uid === world.group || isBelow(uid, world.group))
+    expect(found, JSON.stringify(request)).toEqual([])
     if (!isMapped(subject.method)) expect(reply.body['totalCount'], JSON.stringify(request)).toBe('0')
   }
   const all = listed(subject, await refused(subject, isMapped(subject.method) ? {} : { pageSize: 200 }, { token }))
@@ -158,6 +161,7 @@ const list = {
     await expectNothing(subject, world.other.token)
     // A filter by a group out of reach answers like one by a missing group.
     const found = await call(subject, await row.request(world), { token: world.other.token })
+    if (!subject.method.input.fields.some((field) => field.name === 'uidp')) return
     const absent = await call(subject, { uidp: { descendantsOf: missingSibling(world.group) } }, { token: world.other.token })
     expect(found.body, apiClient.name).toEqual(absent.body)
   },

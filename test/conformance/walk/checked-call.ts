@@ -92,7 +92,7 @@ export function auditOf({ world }: Subject, reply: Reply): unknown[] {
 }
 
 export function listed(subject: Subject, reply: Reply): string[] {
-  return ((ok(reply)[pluralOf(subject.method)] ?? []) as JsonObject[]).map(({ uid, id }) => String(isMapped(subject.method) ? id : uid)) // a list answer
+  return ((ok(reply)[pluralOf(subject.method)] ?? []) as JsonObject[]).map(({ uid, id, group }) => String(isMapped(subject.method) ? (id ?? group) : uid)) // a list answer
 }
 
 /** Expects code 7 with the missing capabilities and their place: the subject of the request, or the place of a grant. */

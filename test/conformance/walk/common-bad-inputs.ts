@@ -38,11 +38,12 @@ function unknowns({ service, http, input }: MethodRow): readonly BadInput[] {
 }
 
 /** Bad inputs of every method with a REST body. */
-function bodies({ maxRequestBytes }: MethodRow): readonly BadInput[] {
+function bodies({ maxRequestBytes, http, input }: MethodRow): readonly BadInput[] {
+  const isList = input.fields.some((field) => field.name === http[0]?.body && field.fieldKind === 'list')
   const tooLarge = JSON.stringify({ description: long(maxRequestBytes) })
   return [
     { what: 'malformed JSON', only: 'rest', raw: { body: '{"name":' }, fields: ['body'], httpStatus: 400 },
-    { what: 'a list for a body', only: 'rest', raw: { body: '[]' }, fields: ['body'], httpStatus: 400 },
+    { what: isList ? 'an object for a body' : 'a list for a body', only: 'rest', raw: { body: isList ? '{}' : '[]' }, fields: ['body'], httpStatus: 400 },
     { what: 'a text for a body', only: 'rest', raw: { body: '"text"' }, fields: ['body'], httpStatus: 400 },
     { what: 'another content type', only: 'rest', raw: { body: 'name: x', contentType: 'application/yaml' }, fields: ['body'], httpStatus: 415 },
     { what: 'a body over its limit', only: 'rest', raw: { body: tooLarge }, fields: ['body'], httpStatus: 413 },
@@ -126,7 +127,7 @@ function places(method: MethodRow): BadInput[] {
         ...(method.scope === 'unscoped' && effectOf(method) === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
       ]
   // Over REST a GET without uid is the list, and CreateGroup without a parent creates an organisation.
-  if (method.scope !== 'scoped' || method.verb === 'get') return malformed
+  if (method.scope !== 'scoped' || effectOf(method) === 'get') return malformed
   const breaks = place.length === 1 ? [`${field}:required`] : [`${place[0] ?? ''}:required`]
   return [
     ...malformed,

@@ -51,6 +51,7 @@ function resolve(host: OciHost, repo: Uid, reference: ManifestReference): { dige
   const record = reference.kind === 'tag' ? tagNamed(host.services.cache.tables, repo, reference.tag) : undefined
   if (record === undefined) throw unknownManifest()
   const { name, digest, deprecated } = tagOf(record)
+  if (digest === '') throw unknownManifest()
   return { digest: digest as Digest, answered: answeredDigest(record), tag: name, deprecated } // a cast: digests are checked before they are written
 }
 

@@ -279,6 +279,34 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
+  // docs/spec/version-1.md#tags
+  test('a tag that version 1 creates without a digest has no content and no history, until a push gives it a digest', async () => {
+    const at = await registry()
+    const { client, path, repo, token } = at
+    const tag = await spec.ok('Registry/CreateTag', { repoId: repo, tag: { name: 'soon', bundles: ['base'] } }, { token })
+    const uid = String(tag['id'])
+    expect(tag).toMatchObject({ name: 'soon', digest: '', bundles: ['base'] })
+    expect(await spec.ok('GetTag', { uid }, { token })).toMatchObject({ name: 'soon', digest: '' })
+    expect((await client.send('GET', `/v2/${path}/manifests/soon`)).status).toBe(404)
+    const { digest: other } = await client.pushImage(path, 'other')
+    const listed = async (query = ''): Promise<unknown> => JSON.parse((await client.send('GET', `/v2/${path}/tags/list${query}`)).body.toString())
+    expect(await listed()).toMatchObject({ tags: ['other'] })
+    expect(await listed('?n=1')).toMatchObject({ tags: ['other'] })
+    expectFailure(await spec.call('ListTagHistory', { repoUid: repo, tag: 'soon' }, { token }), { code: 5 })
+    const again = await spec.ok('Registry/CreateTag', { repoId: repo, tag: { name: 'soon', bundles: ['base'] } }, { token })
+    expect(again).toEqual(tag)
+    const { digest } = await client.pushImage(path, 'soon')
+    expect(await spec.ok('Registry/UpdateTag', { id: uid, name: 'soon', deprecated: true }, { token })).toMatchObject({ digest, deprecated: true, bundles: [] })
+    expect(digestsOf(await history(at, 'soon'))).toEqual([digest])
+    expect(await listed()).toMatchObject({ tags: ['other', 'soon'] })
+    const empty = await spec.ok('Registry/CreateTag', { repoId: repo, tag: { name: 'never' } }, { token })
+    await spec.ok('DeleteTag', { uid: String(empty['id']) }, { token })
+    expectFailure(await spec.call('ListTagHistory', { repoUid: repo, tag: 'never' }, { token }), { code: 5 })
+    expectFailure(await spec.call('CreateTag', { parent: repo, tag: { name: 'never' } }, { token }), { code: 3, fields: ['digest'] })
+    expect(other).not.toBe(digest)
+    client.close()
+  })
+
   // docs/spec/registry.md#images
   test('architectures are those of the index in its order; the size counts layers and config, of amd64 by default', async () => {
     const at = await registry()

@@ -115,12 +115,12 @@ function groupOf(request: JsonObject): string {
   return String(request['parent'] ?? own)
 }
 
-function newGroup(world: World, parent = world.group): Promise<string> {
+export function newGroup(world: World, parent = world.group): Promise<string> {
   return made(world, 'CreateGroup', { parent, group: { name: freshName('accounts') } })
 }
 
 /** A new group directly below `parent`, with an association. */
-async function newAssociation(world: World, parent = world.group): Promise<string> {
+export async function newAssociation(world: World, parent = world.group): Promise<string> {
   const group = await newGroup(world, parent)
   return made(world, 'CreateAccountAssociation', { parent: group, accountAssociation: { name: plainName, amazon: { account } } })
 }

@@ -33,7 +33,7 @@ const badRoles: readonly BadInput[] = (
   fields: ['role_uid'],
 }))
 
-function newInvite(world: World, parent = world.group): Promise<string> {
+export function newInvite(world: World, parent = world.group): Promise<string> {
   return made(world, 'CreateGroupInvite', { parent, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s' } })
 }
 

@@ -80,7 +80,7 @@ export function newProvider(world: World, parent = world.group): Promise<string>
 }
 
 /** Creates a provider with a SCIM token, and returns the etag of its credentials. */
-async function withToken(world: World): Promise<{ identityProviderUid: string; etag: string }> {
+export async function withToken(world: World): Promise<{ identityProviderUid: string; etag: string }> {
   const identityProviderUid = await newProvider(world)
   const token = await world.server.operatorToken()
   const { etag } = ok(await world.server.rest.call('GenerateScimToken', { identityProviderUid }, { token }))

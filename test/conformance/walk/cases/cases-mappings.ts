@@ -23,7 +23,7 @@ async function validMapping(world: World): Promise<JsonObject> {
   return { externalGroupId: freshName('group'), roleUid: world.plainRole, scope: world.group }
 }
 
-async function newMapping(world: World, parent?: string): Promise<string> {
+export async function newMapping(world: World, parent?: string): Promise<string> {
   const provider = parent ?? (await newProvider(world))
   return made(world, 'CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: await validMapping(world) })
 }
@@ -118,7 +118,7 @@ export const mappingCases: Readonly<Record<string, MethodCase>> = {
 const listed = new Map<string, string>()
 
 /** A mapping of a new provider in this group. */
-async function mappingBelow(world: World, group: string): Promise<string> {
+export async function mappingBelow(world: World, group: string): Promise<string> {
   const provider = await made(world, 'CreateIdentityProvider', {
     parent: group,
     identityProvider: {

@@ -17,6 +17,7 @@ import { securityAdvisoryCases } from './cases-security-advisories.ts'
 import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
 import { iamV1Cases } from './v1/iam-cases.ts'
+import { organisationV1Cases } from './v1/organisation-cases.ts'
 import { registryV1Cases } from './v1/registry-cases.ts'
 import { subscriptionV1Cases } from './v1/subscription-cases.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
@@ -44,6 +45,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...securityAdvisoryCases,
   ...libraryCases,
   ...iamV1Cases,
+  ...organisationV1Cases,
   ...registryV1Cases,
   ...subscriptionV1Cases,
 }

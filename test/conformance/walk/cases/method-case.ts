@@ -96,6 +96,7 @@ export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' |
 /** Returns the effect of a method. The schema has none for methods of version 1. */
 export function effectOf(method: MethodRow): MethodVerb {
   const effects: Readonly<Record<string, MethodVerb>> = { List: 'list', Create: 'create', Update: 'update', Delete: 'delete' }
+  if (method.rpc === 'Get') return 'get'
   return isMapped(method) ? (effects[/^[A-Z][a-z]+/.exec(method.rpc)?.[0] ?? ''] ?? 'custom') : method.verb
 }
 

@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/iam/v1/role_bindings.proto.
  */
 export const file_taproot_iam_v1_role_bindings: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0YXByb290L2lhbS92MS9yb2xlX2JpbmRpbmdzLnByb3RvEg50YXByb290LmlhbS52MSJWCgtSb2xlQmluZGluZxITCgJpZBgBIAEoCUIH4EECkOcYARIQCghpZGVudGl0eRgCIAEoCRISCgVncm91cBgDIAEoCUID4EEDEgwKBHJvbGUYBCABKAkigwIKB0JpbmRpbmcSCgoCaWQYASABKAkSJAoFZ3JvdXAYAiABKAsyFS50YXByb290LmlhbS52MS5Hcm91cBIQCghpZGVudGl0eRgDIAEoCRIiCgRyb2xlGAQgASgLMhQudGFwcm9vdC5pYW0udjEuUm9sZRINCgVlbWFpbBgFIAEoCRIaChJjbGFpbV9tYXRjaF9pc3N1ZXIYBiABKAkSGwoTY2xhaW1fbWF0Y2hfc3ViamVjdBgHIAEoCRIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBlbWFpbF91bnZlcmlmaWVkGAkgASgJImYKGENyZWF0ZVJvbGVCaW5kaW5nUmVxdWVzdBIXCgZwYXJlbnQYASABKAlCB+BBApDnGAESMQoMcm9sZV9iaW5kaW5nGAIgASgLMhsudGFwcm9vdC5pYW0udjEuUm9sZUJpbmRpbmciUgoXTGlzdFJvbGVCaW5kaW5nc1JlcXVlc3QSCgoCaWQYASABKAkSKwoEdWlkcBgCIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXIiOQoPUm9sZUJpbmRpbmdMaXN0EiYKBWl0ZW1zGAEgAygLMhcudGFwcm9vdC5pYW0udjEuQmluZGluZyIvChhEZWxldGVSb2xlQmluZGluZ1JlcXVlc3QSEwoCaWQYASABKAlCB+BBApDnGAEytwUKDFJvbGVCaW5kaW5ncxK/AQoGQ3JlYXRlEigudGFwcm9vdC5pYW0udjEuQ3JlYXRlUm9sZUJpbmRpbmdSZXF1ZXN0GhsudGFwcm9vdC5pYW0udjEuUm9sZUJpbmRpbmcibqrnGDQIAhICkQMaHwobaWFtLnJvbGViaW5kaW5ncy5jcmVhdGVkLnYxEAEiC1JvbGVCaW5kaW5ngtPkkwIwOgxyb2xlX2JpbmRpbmciIC9pYW0vdjEvcm9sZWJpbmRpbmdzL3twYXJlbnQ9Kip9EqYBCgZVcGRhdGUSGy50YXByb290LmlhbS52MS5Sb2xlQmluZGluZxobLnRhcHJvb3QuaWFtLnYxLlJvbGVCaW5kaW5nImKQAgKq5xg0CAISApIDGh8KG2lhbS5yb2xlYmluZGluZ3MudXBkYXRlZC52MRABIgtSb2xlQmluZGluZ4LT5JMCIToBKhocL2lhbS92MS9yb2xlYmluZGluZ3Mve2lkPSoqfRKLAQoETGlzdBInLnRhcHJvb3QuaWFtLnYxLkxpc3RSb2xlQmluZGluZ3NSZXF1ZXN0Gh8udGFwcm9vdC5pYW0udjEuUm9sZUJpbmRpbmdMaXN0IjmQAgGq5xgWCAMSApMDIgtSb2xlQmluZGluZyiAAoLT5JMCFhIUL2lhbS92MS9yb2xlYmluZGluZ3MSrQEKBkRlbGV0ZRIoLnRhcHJvb3QuaWFtLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eSJhkAICqucYNggCEgKUAxofChtpYW0ucm9sZWJpbmRpbmdzLmRlbGV0ZWQudjEQASILUm9sZUJpbmRpbmcoCILT5JMCHiocL2lhbS92MS9yb2xlYmluZGluZ3Mve2lkPSoqfWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_iam_v1_groups, file_taproot_iam_v1_roles]);
+  fileDesc("CiJ0YXByb290L2lhbS92MS9yb2xlX2JpbmRpbmdzLnByb3RvEg50YXByb290LmlhbS52MSJWCgtSb2xlQmluZGluZxITCgJpZBgBIAEoCUIH4EECkOcYARIQCghpZGVudGl0eRgCIAEoCRISCgVncm91cBgDIAEoCUID4EEDEgwKBHJvbGUYBCABKAkigwIKB0JpbmRpbmcSCgoCaWQYASABKAkSJAoFZ3JvdXAYAiABKAsyFS50YXByb290LmlhbS52MS5Hcm91cBIQCghpZGVudGl0eRgDIAEoCRIiCgRyb2xlGAQgASgLMhQudGFwcm9vdC5pYW0udjEuUm9sZRINCgVlbWFpbBgFIAEoCRIaChJjbGFpbV9tYXRjaF9pc3N1ZXIYBiABKAkSGwoTY2xhaW1fbWF0Y2hfc3ViamVjdBgHIAEoCRIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBlbWFpbF91bnZlcmlmaWVkGAkgASgJImYKGENyZWF0ZVJvbGVCaW5kaW5nUmVxdWVzdBIXCgZwYXJlbnQYASABKAlCB+BBApDnGAESMQoMcm9sZV9iaW5kaW5nGAIgASgLMhsudGFwcm9vdC5pYW0udjEuUm9sZUJpbmRpbmcibAodQ3JlYXRlUm9sZUJpbmRpbmdCYXRjaFJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEjIKDXJvbGVfYmluZGluZ3MYAiADKAsyGy50YXByb290LmlhbS52MS5Sb2xlQmluZGluZyJGChBSb2xlQmluZGluZ0JhdGNoEjIKDXJvbGVfYmluZGluZ3MYASADKAsyGy50YXByb290LmlhbS52MS5Sb2xlQmluZGluZyKGAQoXTGlzdFJvbGVCaW5kaW5nc1JlcXVlc3QSCgoCaWQYASABKAkSKwoEdWlkcBgCIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXISDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjkKD1JvbGVCaW5kaW5nTGlzdBImCgVpdGVtcxgBIAMoCzIXLnRhcHJvb3QuaWFtLnYxLkJpbmRpbmciLwoYRGVsZXRlUm9sZUJpbmRpbmdSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBMpUHCgxSb2xlQmluZGluZ3MSvwEKBkNyZWF0ZRIoLnRhcHJvb3QuaWFtLnYxLkNyZWF0ZVJvbGVCaW5kaW5nUmVxdWVzdBobLnRhcHJvb3QuaWFtLnYxLlJvbGVCaW5kaW5nIm6q5xg0CAISApEDGh8KG2lhbS5yb2xlYmluZGluZ3MuY3JlYXRlZC52MRABIgtSb2xlQmluZGluZ4LT5JMCMDoMcm9sZV9iaW5kaW5nIiAvaWFtL3YxL3JvbGViaW5kaW5ncy97cGFyZW50PSoqfRLbAQoLQ3JlYXRlQmF0Y2gSLS50YXByb290LmlhbS52MS5DcmVhdGVSb2xlQmluZGluZ0JhdGNoUmVxdWVzdBogLnRhcHJvb3QuaWFtLnYxLlJvbGVCaW5kaW5nQmF0Y2gie6rnGDoIAhICkQMaJQohaWFtLnJvbGViaW5kaW5ncy5jcmVhdGVkLmJhdGNoLnYxEAIiC1JvbGVCaW5kaW5ngtPkkwI3Og1yb2xlX2JpbmRpbmdzIiYvaWFtL3YxL3JvbGViaW5kaW5ncy9iYXRjaC97cGFyZW50PSoqfRKmAQoGVXBkYXRlEhsudGFwcm9vdC5pYW0udjEuUm9sZUJpbmRpbmcaGy50YXByb290LmlhbS52MS5Sb2xlQmluZGluZyJikAICqucYNAgCEgKSAxofChtpYW0ucm9sZWJpbmRpbmdzLnVwZGF0ZWQudjEQASILUm9sZUJpbmRpbmeC0+STAiE6ASoaHC9pYW0vdjEvcm9sZWJpbmRpbmdzL3tpZD0qKn0SiwEKBExpc3QSJy50YXByb290LmlhbS52MS5MaXN0Um9sZUJpbmRpbmdzUmVxdWVzdBofLnRhcHJvb3QuaWFtLnYxLlJvbGVCaW5kaW5nTGlzdCI5kAIBqucYFggDEgKTAyILUm9sZUJpbmRpbmcogAKC0+STAhYSFC9pYW0vdjEvcm9sZWJpbmRpbmdzEq0BCgZEZWxldGUSKC50YXByb290LmlhbS52MS5EZWxldGVSb2xlQmluZGluZ1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiYZACAqrnGDYIAhIClAMaHwobaWFtLnJvbGViaW5kaW5ncy5kZWxldGVkLnYxEAEiC1JvbGVCaW5kaW5nKAiC0+STAh4qHC9pYW0vdjEvcm9sZWJpbmRpbmdzL3tpZD0qKn1iBnByb3RvMw", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_iam_v1_groups, file_taproot_iam_v1_roles]);
 
 /**
  * A role binding, by uids.
@@ -140,6 +140,45 @@ export const CreateRoleBindingRequestSchema: GenMessage<CreateRoleBindingRequest
   messageDesc(file_taproot_iam_v1_role_bindings, 2);
 
 /**
+ * @generated from message taproot.iam.v1.CreateRoleBindingBatchRequest
+ */
+export type CreateRoleBindingBatchRequest = Message<"taproot.iam.v1.CreateRoleBindingBatchRequest"> & {
+  /**
+   * @generated from field: string parent = 1;
+   */
+  parent: string;
+
+  /**
+   * @generated from field: repeated taproot.iam.v1.RoleBinding role_bindings = 2;
+   */
+  roleBindings: RoleBinding[];
+};
+
+/**
+ * Describes the message taproot.iam.v1.CreateRoleBindingBatchRequest.
+ * Use `create(CreateRoleBindingBatchRequestSchema)` to create a new message.
+ */
+export const CreateRoleBindingBatchRequestSchema: GenMessage<CreateRoleBindingBatchRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_role_bindings, 3);
+
+/**
+ * @generated from message taproot.iam.v1.RoleBindingBatch
+ */
+export type RoleBindingBatch = Message<"taproot.iam.v1.RoleBindingBatch"> & {
+  /**
+   * @generated from field: repeated taproot.iam.v1.RoleBinding role_bindings = 1;
+   */
+  roleBindings: RoleBinding[];
+};
+
+/**
+ * Describes the message taproot.iam.v1.RoleBindingBatch.
+ * Use `create(RoleBindingBatchSchema)` to create a new message.
+ */
+export const RoleBindingBatchSchema: GenMessage<RoleBindingBatch> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_role_bindings, 4);
+
+/**
  * @generated from message taproot.iam.v1.ListRoleBindingsRequest
  */
 export type ListRoleBindingsRequest = Message<"taproot.iam.v1.ListRoleBindingsRequest"> & {
@@ -156,6 +195,27 @@ export type ListRoleBindingsRequest = Message<"taproot.iam.v1.ListRoleBindingsRe
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 2;
    */
   uidp?: UIDPFilter | undefined;
+
+  /**
+   * Number of records to leave out at the start.
+   *
+   * @generated from field: int32 offset = 1001;
+   */
+  offset: number;
+
+  /**
+   * Number of the page, from 1. It cannot be set together with `offset`.
+   *
+   * @generated from field: int32 page = 1002;
+   */
+  page: number;
+
+  /**
+   * Maximum number of records. A page has 50 by default.
+   *
+   * @generated from field: int32 page_size = 1003;
+   */
+  pageSize: number;
 };
 
 /**
@@ -163,7 +223,7 @@ export type ListRoleBindingsRequest = Message<"taproot.iam.v1.ListRoleBindingsRe
  * Use `create(ListRoleBindingsRequestSchema)` to create a new message.
  */
 export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_iam_v1_role_bindings, 3);
+  messageDesc(file_taproot_iam_v1_role_bindings, 5);
 
 /**
  * @generated from message taproot.iam.v1.RoleBindingList
@@ -180,7 +240,7 @@ export type RoleBindingList = Message<"taproot.iam.v1.RoleBindingList"> & {
  * Use `create(RoleBindingListSchema)` to create a new message.
  */
 export const RoleBindingListSchema: GenMessage<RoleBindingList> = /*@__PURE__*/
-  messageDesc(file_taproot_iam_v1_role_bindings, 4);
+  messageDesc(file_taproot_iam_v1_role_bindings, 6);
 
 /**
  * @generated from message taproot.iam.v1.DeleteRoleBindingRequest
@@ -197,7 +257,7 @@ export type DeleteRoleBindingRequest = Message<"taproot.iam.v1.DeleteRoleBinding
  * Use `create(DeleteRoleBindingRequestSchema)` to create a new message.
  */
 export const DeleteRoleBindingRequestSchema: GenMessage<DeleteRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_iam_v1_role_bindings, 5);
+  messageDesc(file_taproot_iam_v1_role_bindings, 7);
 
 /**
  * Role bindings, for clients of version 1.
@@ -214,6 +274,16 @@ export const RoleBindings: GenService<{
     methodKind: "unary";
     input: typeof CreateRoleBindingRequestSchema;
     output: typeof RoleBindingSchema;
+  },
+  /**
+   * Creates up to 25 role bindings, all or none.
+   *
+   * @generated from rpc taproot.iam.v1.RoleBindings.CreateBatch
+   */
+  createBatch: {
+    methodKind: "unary";
+    input: typeof CreateRoleBindingBatchRequestSchema;
+    output: typeof RoleBindingBatchSchema;
   },
   /**
    * Replaces a role binding.

@@ -1,0 +1,134 @@
+import { clone, create, type Message } from '@bufbuild/protobuf'
+import { DomainError } from '../base/errors.ts'
+import { resources } from '../base/schema/schema.ts'
+import { CooperativeScheduler } from '../cache/cooperative-task.ts'
+import type { Shown, ShownPage } from '../engine/services.ts'
+import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import type { Answer, Call, Dispatch } from '../transport/call.ts'
+import type { FieldMap } from './field-map.ts'
+import { methodNamed } from './inner-call.ts'
+import { forwarded, type MappedMethod, type MethodMapping } from './mapped-methods.ts'
+
+/** Lets lists of many pages take turns, one page each, so that other calls run in between. */
+const longLists = new CooperativeScheduler()
+
+/** Number of records that a list reads at once, the maximum. */
+const recordsAtOnce = 200
+
+/** Number of records on a page if the request names a page, and no size. */
+const defaultPageSize = 50
+
+/** The largest number of records that version 2 skips. */
+const maxSkip = 2 ** 31 - 1
+
+/** The part of a list that a request asks for: the first `limit` records after `skip`. */
+interface Section {
+  readonly skip: number
+  readonly limit: number
+}
+
+/** Returns the section of a request, by its offset or by the number of its page. Throws code 3 for values that do not go together. */
+function sectionOf(request: Message): Section {
+  // Lists that have no such fields are never cut.
+  const { offset = 0, page = 0, pageSize = 0 } = request as Message & { readonly offset?: number; readonly page?: number; readonly pageSize?: number }
+  for (const [field, value] of Object.entries({ offset, page, page_size: pageSize })) if (value < 0) throw DomainError.invalid(field, 'must not be negative')
+  if (offset > 0 && page > 0) throw DomainError.invalid('page', 'cannot be set together with `offset`')
+  const size = pageSize === 0 ? defaultPageSize : pageSize
+  return { skip: page > 0 ? Math.min((page - 1) * size, maxSkip) : offset, limit: page === 0 && pageSize === 0 ? Infinity : size }
+}
+
+/** Stands for no record. No uid has this form. */
+const nothing = '-'
+
+/** Returns the filter with the filters by id and parent added. Empty texts add nothing. */
+function narrowed(given: UIDPFilter | undefined, { id, parent }: { readonly id: string; readonly parent: string }): UIDPFilter | undefined {
+  if (id === '' && parent === '') return given
+  const uidp = clone(UIDPFilterSchema, given ?? create(UIDPFilterSchema))
+  if (id !== '') uidp.ids = [uidp.ids.length === 0 || uidp.ids.includes(id) ? id : nothing]
+  if (parent !== '') uidp.childrenOf = uidp.childrenOf === '' || uidp.childrenOf === parent ? parent : nothing
+  return uidp
+}
+
+/** Returns the name in version 1 of a filter. A uid that is not valid may be the `id` or one of `uidp.ids`. */
+function filterInV1(map: FieldMap, path: string): string {
+  return path.startsWith('uidp') ? path : map.pathInV1(path)
+}
+
+/** The parts of a list that differ by kind. */
+export interface ListMapping {
+  /** Maps the filters, except `id` and that by parent. */
+  readonly filters: FieldMap
+  readonly items: FieldMap
+  /** The local name of the filter by uid, if it is not `id`. */
+  readonly idField?: string
+  /** The local name of a filter by parent, which version 2 has in `uidp`. */
+  readonly parentField?: string
+  /** Adds to the record of a list by `id` what its record of version 2 does not have. */
+  readonly complete?: (call: Call, dispatch: Dispatch, item: Shown) => Promise<Message>
+}
+
+/** Maps a list, which returns all records that the caller may see, or a section of them. */
+export function lists(name: string, mapping: ListMapping): MethodMapping {
+  const { filters, items, idField = 'id', parentField = '', complete } = mapping
+  const method = methodNamed(name)
+  const row = resources.get(method.kind ?? '')
+  const isInUidOrder = row?.defaultOrder.startsWith('uid') === true || row?.sortFields.has('uid') !== true
+  const hasPlace = method.input.fields.some((field) => field.name === 'uidp')
+  const textIn = (request: Message, field: string): string => String((request as unknown as Record<string, unknown>)[field] ?? '') // a message has a member for each field
+  const toV2 = (request: Message, { skip, limit }: Section): Message => {
+    const found = filters.toV2(request)
+    const { uidp } = request as Message & { readonly uidp?: UIDPFilter } // not every list has the field
+    const narrow = narrowed(uidp, { id: textIn(request, idField), parent: textIn(request, parentField) })
+    const order = isInUidOrder ? {} : { orderBy: 'uid' }
+    return Object.assign(found, { skip, pageSize: Math.min(recordsAtOnce, limit), ...order }, hasPlace ? { uidp: narrow } : {})
+  }
+  const shownIn = createShown(items)
+  return ({ output }) => {
+    const field = output.fields.find((candidate) => candidate.name === 'items')
+    if (field === undefined) throw new TypeError(`${output.typeName} has no items`)
+    const pageOf = (page: ShownPage | undefined, limit: number): ShownPage => ({ field, items: (page?.items ?? []).slice(0, limit).map(shownIn) })
+    async function* following(first: Answer, limit: number): AsyncGenerator<ShownPage> {
+      let left = limit
+      for (let next = first.next; next !== undefined && left > 0;) {
+        await longLists.next()
+        const answer = await next()
+        const page = pageOf(answer.page, left)
+        left -= page.items.length
+        yield page
+        next = answer.next
+      }
+    }
+    const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
+      let [isOne, limit] = [false, Infinity]
+      const mapped = (request: Message): Message => {
+        const section = sectionOf(request)
+        isOne = textIn(request, idField) !== ''
+        limit = section.limit
+        return toV2(request, section)
+      }
+      const first = await forwarded({ call, dispatch }, method, { toV2: mapped, pathInV1: (path) => filterInV1(filters, path) })
+      const page = pageOf(first.page, limit)
+      const [one] = page.items
+      if (isOne && complete !== undefined && one !== undefined) return { message: create(output, { [field.localName]: [await complete(call, dispatch, one)] }) }
+      const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
+      const left = limit - page.items.length
+      return { message, page, ...(first.next === undefined || left <= 0 ? {} : { more: following(first, left) }) }
+    }
+    return { method, answer }
+  }
+}
+
+/** Returns a function that maps rendered records, and keeps the result, with its encodings, as long as the record of version 2 is kept. */
+function createShown(map: FieldMap): (shown: Shown) => Shown {
+  const known = new WeakMap<Shown, Shown>()
+  return (shown) => {
+    let mapped = known.get(shown)
+    if (mapped === undefined) {
+      // Encoders take any message; only records of version 2 have a uid and an etag.
+      mapped = { message: map.toV1(shown.message) as Shown['message'] }
+      known.set(shown, mapped)
+    }
+    return mapped
+  }
+}

@@ -1,0 +1,87 @@
+import { create, createFileRegistry, type DescMessage } from '@bufbuild/protobuf'
+import {
+  DescriptorProtoSchema,
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FieldDescriptorProtoSchema,
+  file_google_protobuf_duration,
+  file_google_protobuf_timestamp,
+  FileDescriptorProtoSchema,
+  type DescriptorProto,
+  type FieldDescriptorProto,
+} from '@bufbuild/protobuf/wkt'
+import { wireMessages } from './wire-v1.ts'
+
+const scalars: Readonly<Record<string, FieldDescriptorProto_Type>> = {
+  s: FieldDescriptorProto_Type.STRING,
+  b: FieldDescriptorProto_Type.BOOL,
+  i: FieldDescriptorProto_Type.INT32,
+  l: FieldDescriptorProto_Type.INT64,
+  // The numbers of an enum are those of an int32, so its names are not needed.
+  e: FieldDescriptorProto_Type.INT32,
+  bytes: FieldDescriptorProto_Type.BYTES,
+}
+
+/** Types of Google, by their names in the table. */
+const wellKnown: Readonly<Record<string, string>> = { ts: '.google.protobuf.Timestamp', dur: '.google.protobuf.Duration' }
+
+/** `create_time` -> `createTime` */
+export function camel(name: string): string {
+  return name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+function entryName(field: string): string {
+  return `${camel(`_${field}`)}Entry`
+}
+
+/** Returns the name of the type of a field that is no scalar. */
+function typeNameOf(inner: string, message: string): string {
+  return wellKnown[inner] ?? `.v1.${inner.endsWith('Entry') ? `${message}.` : ''}${inner}`
+}
+
+/** Returns a field of `message`. `oneofs` are the names of the oneofs of the message. */
+function fieldOf(text: string, message = '', oneofs: readonly string[] = []): FieldDescriptorProto {
+  const [number, names, whole] = text.split(' ') as [string, string, string] // the form of the table
+  const [name = '', jsonName = camel(name)] = names.split('=')
+  const [type = '', oneof] = whole.split('|')
+  const isMap = type.startsWith('{')
+  const inner = isMap ? entryName(name) : type.replace('[]', '')
+  const scalar = scalars[inner]
+  return create(FieldDescriptorProtoSchema, {
+    name,
+    jsonName,
+    number: Number(number),
+    ...(oneof === undefined ? {} : { oneofIndex: oneofs.indexOf(oneof) }),
+    label: isMap || type.startsWith('[]') ? FieldDescriptorProto_Label.REPEATED : FieldDescriptorProto_Label.OPTIONAL,
+    type: scalar ?? FieldDescriptorProto_Type.MESSAGE,
+    ...(scalar === undefined ? { typeName: typeNameOf(inner, message) } : {}),
+  })
+}
+
+function messageOf([name, fields]: readonly [string, string]): DescriptorProto {
+  const texts = fields === '' ? [] : fields.split(', ')
+  const oneofs = [...new Set(texts.flatMap((text) => /\|(\w+)$/.exec(text)?.[1] ?? []))]
+  const nestedType = texts.flatMap((text) => {
+    const [, field = '', key = '', value = ''] = /^\d+ (\w+) \{(\w+):(\w+)\}$/.exec(text) ?? []
+    return field === '' ? [] : [{ name: entryName(field), field: [fieldOf(`1 key ${key}`), fieldOf(`2 value ${value}`)], options: { mapEntry: true } }]
+  })
+  const field = texts.map((text) => fieldOf(text, name, oneofs))
+  return create(DescriptorProtoSchema, { name, field, nestedType, oneofDecl: oneofs.map((oneof) => ({ name: oneof })) })
+}
+
+const file = create(FileDescriptorProtoSchema, {
+  name: 'v1.proto',
+  package: 'v1',
+  syntax: 'proto3',
+  dependency: ['google/protobuf/duration.proto', 'google/protobuf/timestamp.proto'],
+  messageType: Object.entries(wireMessages).map(messageOf),
+})
+
+const files = createFileRegistry(file, (name) => (name.includes('duration') ? file_google_protobuf_duration : file_google_protobuf_timestamp).proto)
+
+/** Returns the descriptor of the message with this name. */
+export function v1Message(name: string): DescMessage {
+  const found = files.getMessage(`v1.${name}`)
+  if (found === undefined) throw new Error(`no message ${name}`)
+  return found
+}
