@@ -36,14 +36,16 @@ function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): strin
   return field.message === undefined || rest.length === 0 ? [field.localName] : [field.localName, ...membersOf(field.message, rest)]
 }
 
+/** Fields whose names state the kind of the record. */
+const kindsByField: Readonly<Record<string, string>> = { group: 'Group', repo_id: 'Repo' }
+
 function planTarget(method: MethodRow): TargetPlan | undefined {
   // Roles can be read without a scope, because built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
   const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
   const field = path.at(-1)
   if (field === undefined) return undefined
   const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
-  const isParent = field === 'parent' || field === 'repo_id' // in version 1, tags are created in a `repo_id`
-  const kind = field === 'group' ? 'Group' : isParent ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
+  const kind = kindsByField[field] ?? (field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own)
   return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
 }
 

@@ -60,6 +60,8 @@ export interface Cascader {
 export interface ContentSource {
   /** True if the upstream registry has the manifest. `digest` is its digest there. */
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
+  /** Reads a blob of at most `maxBytes`. `digest` is its digest there. Undefined if the upstream registry has none, or a larger one. */
+  readBlob(repo: Uid, blob: { readonly digest: Digest; readonly maxBytes: number }, signal: AbortSignal): Promise<Buffer | undefined>
 }
 
 /** The settings on which the behaviour of resources depends. */

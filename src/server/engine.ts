@@ -13,10 +13,12 @@ import { GrantsIndex } from '../authz/grants-index.ts'
 import type { AuditReader } from '../engine/audit-query.ts'
 import { createNetworks } from '../base/client-address.ts'
 import { errorText } from '../base/error-text.ts'
+import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
+import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
 import { ContentsJob, Segments, vulnerabilitiesIn } from '../contents/index.ts'
@@ -36,18 +38,34 @@ import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
 import { StoreError, type Revision, type Store } from '../store/store.ts'
 
+/** Resolves as `asked` does. Rejects with code 14 if the upstream failed. */
+async function answered<T>(asked: Promise<T>): Promise<T> {
+  try {
+    return await asked
+  } catch (error) {
+    if (error instanceof UpstreamError)
+      throw new DomainError(14, 'the upstream storage is unreachable; try again', { cause: error, details: { retryAfterMs: 5_000 } })
+    throw error
+  }
+}
+
+async function readBlob(upstream: Upstream, { repo, digest, maxBytes }: { repo: Uid; digest: Digest; maxBytes: number }, signal: AbortSignal) {
+  const stream = await upstream.readBlob(repo, { digest }, signal)
+  if (stream === undefined) return undefined
+  if (stream.size > maxBytes) {
+    stream.body.destroy()
+    return undefined
+  }
+  const pieces: Buffer[] = []
+  for await (const piece of stream.body) pieces.push(Buffer.from(piece as Buffer)) // a stream without encoding, whose pieces may be freed
+  return Buffer.concat(pieces)
+}
+
 /** Returns the parts of the upstream that records need. */
 export function contentSource(upstream: Upstream): ContentSource {
   return {
-    async holdsManifest(repo, digest, signal) {
-      try {
-        return await upstream.hasManifest(repo, digest, signal)
-      } catch (error) {
-        if (error instanceof UpstreamError)
-          throw new DomainError(14, 'the upstream storage is unreachable; try again', { cause: error, details: { retryAfterMs: 5_000 } })
-        throw error
-      }
-    },
+    holdsManifest: (repo, digest, signal) => answered(upstream.hasManifest(repo, digest, signal)),
+    readBlob: (repo, blob, signal) => answered(readBlob(upstream, { repo, ...blob }, signal)),
   }
 }
 

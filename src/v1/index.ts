@@ -5,8 +5,9 @@ import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
 import { lists } from './lists.ts'
 import * as organisation from './organisation-maps.ts'
-import { repoFilters, repoMap, tagFilters, tagMap } from './registry-maps.ts'
-import { createsRepo, putsTag, replacesRepo, withStoredReadme } from './repos.ts'
+import { archMaps, repoFilters, repoMap, sizeMaps, tagFilters, tagMap } from './registry-maps.ts'
+import { createsRepo, replacesRepo, withStoredReadme } from './repos.ts'
+import { passes, putsTag, summarizesTags } from './tags.ts'
 import { creates, deletes, renames, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
@@ -18,6 +19,9 @@ const table: Readonly<Record<string, MethodMapping>> = {
   // Only operators set these fields, so other callers need not repeat them.
   'iam.v1.Groups/Update': replaces('iam.v2.GroupsService/UpdateGroup', maps.groupMap, ['verified', 'kind']),
   'iam.v1.Groups/List': lists('iam.v2.GroupsService/ListGroups', { filters: maps.groupFilters, items: maps.groupMap }),
+  'iam.v1.Groups/CheckEligibility': renames('iam.v2.GroupsService/CheckEligibility', maps.eligibilityMaps),
+  'iam.v1.Groups/LookupGroup': renames('iam.v2.GroupsService/LookupGroup', maps.groupLookupMaps),
+  'iam.v1.Groups/RequestGroupAccess': renames('iam.v2.GroupsService/RequestGroupAccess', maps.groupAccessMaps),
   'iam.v1.Groups/Delete': deletes('iam.v2.GroupsService/DeleteGroup'),
   'iam.v1.Identities/Create': creates('iam.v2.IdentitiesService/CreateIdentity', maps.identityMap, { settle: limitStaticKeys }),
   'iam.v1.Identities/Update': replaces('iam.v2.IdentitiesService/UpdateIdentity', maps.identityMap),
@@ -83,6 +87,12 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Registry/UpdateRepo': replacesRepo,
   'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, complete: withStoredReadme }),
   'registry.v1.Registry/DeleteRepo': deletes('registry.v2.ReposService/DeleteRepo'),
+  'registry.v1.Registry/GetArchs': renames('registry.v2.ImagesService/GetArchitectures', archMaps),
+  'registry.v1.Registry/GetImageConfig': passes,
+  'registry.v1.Registry/GetRepoCountBySource': passes,
+  'registry.v1.Registry/GetRepoTagsSummary': summarizesTags,
+  'registry.v1.Registry/GetSize': renames('registry.v2.ImagesService/GetSize', sizeMaps),
+  'registry.v1.Registry/ListTagHistory': passes,
   'registry.v1.Registry/CreateTag': putsTag,
   'registry.v1.Registry/UpdateTag': putsTag,
   'registry.v1.Registry/ListTags': lists('registry.v2.TagsService/ListTags', { filters: tagFilters, items: tagMap }),

@@ -3,7 +3,16 @@ import { capabilityByEnumNumber, capabilityByName } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
 import { ListSubscriptionsRequestSchema as ListSubscriptionsV1, SubscriptionSchema as SubscriptionV1 } from '../gen/taproot/events/v1/subscriptions_pb.ts'
 import { ListSubscriptionsRequestSchema, SubscriptionSchema } from '../gen/taproot/events/v2/subscriptions_pb.ts'
-import { GroupSchema as GroupV1, ListGroupsRequestSchema as ListGroupsV1 } from '../gen/taproot/iam/v1/groups_pb.ts'
+import {
+  CheckEligibilityRequestSchema as EligibilityV1,
+  CheckEligibilityResponseSchema as EligibleV1,
+  GroupSchema as GroupV1,
+  ListGroupsRequestSchema as ListGroupsV1,
+  LookupGroupRequestSchema as LookupGroupV1,
+  LookupGroupResponseSchema as FoundGroupV1,
+  RequestGroupAccessRequestSchema as RequestAccessV1,
+  RequestGroupAccessResponseSchema as AccessRequestedV1,
+} from '../gen/taproot/iam/v1/groups_pb.ts'
 import {
   Identity_AWSIdentitySchema as AwsV1,
   Identity_ClaimMatchSchema as ClaimMatchV1,
@@ -19,7 +28,16 @@ import {
   RoleBindingSchema as RoleBindingV1,
 } from '../gen/taproot/iam/v1/role_bindings_pb.ts'
 import { ListRolesRequestSchema as ListRolesV1, RoleSchema as RoleV1 } from '../gen/taproot/iam/v1/roles_pb.ts'
-import { GroupSchema, ListGroupsRequestSchema } from '../gen/taproot/iam/v2/groups_pb.ts'
+import {
+  CheckEligibilityRequestSchema,
+  CheckEligibilityResponseSchema,
+  GroupSchema,
+  ListGroupsRequestSchema,
+  LookupGroupRequestSchema,
+  LookupGroupResponseSchema,
+  RequestGroupAccessRequestSchema,
+  RequestGroupAccessResponseSchema,
+} from '../gen/taproot/iam/v2/groups_pb.ts'
 import {
   Identity_AWSIdentitySchema,
   Identity_ClaimMatchSchema,
@@ -54,6 +72,24 @@ export const groupMap = defineMap(GroupV1, GroupSchema, {
 
 /** The filters of a list of groups. */
 export const groupFilters = defineMap(ListGroupsV1, ListGroupsRequestSchema, { id: unmapped, uidp: 'uidp', name: 'name', ...paging })
+
+/** The search for the group of the caller's e-mail domain. */
+export const groupLookupMaps = {
+  request: defineMap(LookupGroupV1, LookupGroupRequestSchema, {}),
+  answer: defineMap(FoundGroupV1, LookupGroupResponseSchema, { group: { to: 'group', by: groupMap } }),
+}
+
+/** The request for access to that group. */
+export const groupAccessMaps = {
+  request: defineMap(RequestAccessV1, RequestGroupAccessRequestSchema, { group_id: 'group_uid' }),
+  answer: defineMap(AccessRequestedV1, RequestGroupAccessResponseSchema, {}),
+}
+
+/** The question whether the caller can search. */
+export const eligibilityMaps = {
+  request: defineMap(EligibilityV1, CheckEligibilityRequestSchema, {}),
+  answer: defineMap(EligibleV1, CheckEligibilityResponseSchema, { eligible: 'eligible' }),
+}
 
 const claimMatch = defineMap(ClaimMatchV1, Identity_ClaimMatchSchema, {
   issuer: 'issuer',

@@ -1,4 +1,5 @@
 import {
+  ArchsSchema as ArchsV1,
   CatalogTier as TierV1,
   CustomOverlay_Accounts_GroupSchema as UserGroupV1,
   CustomOverlay_Accounts_UserSchema as UserV1,
@@ -8,9 +9,12 @@ import {
   CustomOverlay_ImageContents_RuntimeKeyringEntrySchema as KeyringV1,
   CustomOverlay_ImageContentsSchema as ContentsV1,
   CustomOverlaySchema as OverlayV1,
+  GetArchsRequestSchema as GetArchsV1,
+  GetSizeRequestSchema as GetSizeV1,
   ListReposRequestSchema as ListReposV1,
   ListTagsRequestSchema as ListTagsV1,
   RepoSchema as RepoV1,
+  SizeSchema as SizeV1,
   SyncConfigSchema as SyncV1,
   TagSchema as TagV1,
 } from '../gen/taproot/registry/v1/registry_pb.ts'
@@ -28,6 +32,7 @@ import {
   RepoSchema,
   SyncConfigSchema,
 } from '../gen/taproot/registry/v2/repos_pb.ts'
+import { ArchitecturesSchema, GetArchitecturesRequestSchema, GetSizeRequestSchema, SizeSchema } from '../gen/taproot/registry/v2/images_pb.ts'
 import { ListTagsRequestSchema, TagSchema } from '../gen/taproot/registry/v2/tags_pb.ts'
 import { defineMap, paging, unmapped, type FieldConverter } from './field-map.ts'
 
@@ -145,3 +150,17 @@ export const tagFilters = defineMap(ListTagsV1, ListTagsRequestSchema, {
   digest: 'digest',
   ...paging,
 })
+
+const image = { repo_id: 'repo_uid', digest: 'digest' }
+
+/** The architectures of an image. */
+export const archMaps = {
+  request: defineMap(GetArchsV1, GetArchitecturesRequestSchema, image),
+  answer: defineMap(ArchsV1, ArchitecturesSchema, { archs: 'architectures' }),
+}
+
+/** The size of an image. */
+export const sizeMaps = {
+  request: defineMap(GetSizeV1, GetSizeRequestSchema, { ...image, arch: 'architecture' }),
+  answer: defineMap(SizeV1, SizeSchema, { size: 'size', arch: 'architecture' }),
+}

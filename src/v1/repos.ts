@@ -8,7 +8,7 @@ import { readmeOf } from '../registry/index.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 import { createRequests, forwarded, recordAnswer, replaceRequests, type MethodMapping, type RequestMapping, type Version1Options } from './mapped-methods.ts'
-import { repoMap, tagMap } from './registry-maps.ts'
+import { repoMap } from './registry-maps.ts'
 
 const update = methodNamed('registry.v2.ReposService/UpdateRepo')
 const getReadme = methodNamed('registry.v2.ReposService/GetRepoReadme')
@@ -45,7 +45,7 @@ async function withReadme(outer: { call: Call; options: Version1Options }, answe
 }
 
 /** Returns requests that keep the last one that was read. */
-function remembering<Request extends Message>({ toV2, pathInV1 }: RequestMapping): RequestMapping & { asked: () => Request } {
+export function remembering<Request extends Message>({ toV2, pathInV1 }: RequestMapping): RequestMapping & { asked: () => Request } {
   let read: Message | undefined
   return {
     pathInV1,
@@ -107,9 +107,3 @@ export async function withStoredReadme(call: Call, dispatch: Dispatch, { message
   const { message: readme } = await dispatch(new InnerCall(call, getReadme, create(getReadme.input, { uid: repo.id })))
   return create(RepoV1Schema, { ...repo, readme: (readme as RepoReadme).content }) // the answer of this method
 }
-
-/** Maps the create and the update of a tag. These methods have handlers of their own, because a tag of version 2 needs a digest. */
-export const putsTag: MethodMapping = (row) => ({
-  method: row,
-  answer: async (call, { dispatch }) => recordAnswer(tagMap, await forwarded({ call, dispatch }, row, { toV2: (request) => request })),
-})

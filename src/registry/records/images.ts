@@ -1,18 +1,23 @@
 import { create } from '@bufbuild/protobuf'
+import { EmptySchema, type Empty } from '@bufbuild/protobuf/wkt'
+import { parseBoundedJson } from '../../base/bounded-json.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
 import { errorDomainSuffix } from '../../base/schema/schema.ts'
 import type { Uid } from '../../base/uid.ts'
+import { ImageConfigSchema, type GetImageConfigRequest } from '../../gen/taproot/registry/v1/registry_pb.ts'
 import { ArchitecturesSchema, SizeSchema, type GetArchitecturesRequest, type GetSizeRequest } from '../../gen/taproot/registry/v2/images_pb.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
+import { heldBlob } from './blobs.ts'
 import type { ManifestName } from './manifest-keys.ts'
 import { heldManifest } from './manifests.ts'
 
 /** The architecture that an index gives for attestations. */
 const noArchitecture = 'unknown'
 const defaultArchitecture = 'amd64'
+const sha256Pattern = /^sha256:[0-9a-f]{64}$/
 
 function imageNotFound(name: string): DomainError {
   return notFound('Image', name, { resourceType: `registry.${errorDomainSuffix}/Image` })
@@ -57,14 +62,75 @@ export const getArchitectures: Handler = async (services, context, message) => {
   return { message: create(ArchitecturesSchema, { architectures }) }
 }
 
+/** Returns the image of one architecture. Throws code 5 if there is none. */
+async function imageOf(services: Services, context: Context, image: { repoUid: string; digest: string; architecture: string }): Promise<ManifestRecord> {
+  const { repoUid, digest, architecture } = image
+  const record = await imageAt(services, context, image)
+  const found = imagesOf(digest, record).find((one) => one.architecture === architecture)
+  if (found === undefined) throw imageNotFound(`${repoUid}@${digest} (${architecture})`)
+  return found.digest === digest ? record : imageAt(services, context, { repoUid, digest: found.digest })
+}
+
 /** GetSize: returns the size of the image of one architecture in bytes, layers and config together (docs/spec/registry.md#images). */
 export const getSize: Handler = async (services, context, message) => {
   const request = message as GetSizeRequest
   const wanted = request.architecture === '' ? defaultArchitecture : request.architecture
-  const record = await imageAt(services, context, request)
-  const image = imagesOf(request.digest, record).find(({ architecture }) => architecture === wanted)
-  if (image === undefined) throw imageNotFound(`${request.repoUid}@${request.digest} (${wanted})`)
-  const { config, layers } = image.digest === request.digest ? record : await imageAt(services, context, { repoUid: request.repoUid, digest: image.digest })
+  const { config, layers } = await imageOf(services, context, { ...request, architecture: wanted })
   const size = layers.reduce((sum, layer) => sum + layer.size, config?.size ?? 0n)
   return { message: create(SizeSchema, { size, architecture: wanted }) }
+}
+
+/** Maximum size of a config that is read, in bytes. */
+const maxConfigBytes = 4 * 1024 * 1024
+
+const configBounds = { maxDepth: 64, maxValues: 65_536, maxKeys: 16_384 }
+
+type Json = Readonly<Record<string, unknown>>
+
+function objectIn(value: unknown): Json {
+  return typeof value === 'object' && value !== null ? (value as Json) : {}
+}
+
+function textIn(value: unknown): string {
+  return typeof value === 'string' ? value : ''
+}
+
+function textsIn(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []
+}
+
+/** Returns a map with the keys of an object, each with an empty message. */
+function keysIn(value: unknown): Record<string, Empty> {
+  return Object.fromEntries(Object.keys(objectIn(value)).map((key) => [key, create(EmptySchema)]))
+}
+
+/** GetImageConfig of version 1: returns how a container of the image starts. Values of the wrong type are left out. Code 9 if the config cannot be read. */
+export const getImageConfig: Handler = async (services, context, message) => {
+  const { repoId: repoUid, digest, arch } = message as GetImageConfigRequest
+  if (!sha256Pattern.test(digest)) throw DomainError.invalid('digest', digest === '' ? 'is required' : 'must be `sha256:` and 64 hex digits')
+  const { config } = await imageOf(services, context, { repoUid, digest, architecture: arch === '' ? defaultArchitecture : arch })
+  const unreadable = (cause?: unknown): DomainError => new DomainError(9, 'Precondition failed: the config of this image cannot be read', { cause })
+  const repo = repoUid as Uid // authorization found the repo
+  const blob = config === undefined ? undefined : await heldBlob(services, { repo, digest: config.digest as Digest }, context.signal) // a cast: see imagesOf
+  if (blob === undefined) throw unreadable()
+  const bytes = await services.content?.readBlob(repo, { digest: blob.upstreamDigest as Digest, maxBytes: maxConfigBytes }, context.signal) // see above
+  if (bytes === undefined) throw unreadable()
+  let start: Json
+  try {
+    start = objectIn(objectIn(parseBoundedJson(bytes.toString(), configBounds))['config'])
+  } catch (error) {
+    throw unreadable(error)
+  }
+  const answer = create(ImageConfigSchema, {
+    user: textIn(start['User']),
+    exposedPorts: keysIn(start['ExposedPorts']),
+    env: textsIn(start['Env']),
+    entrypoint: textsIn(start['Entrypoint']),
+    cmd: textsIn(start['Cmd']),
+    volumes: keysIn(start['Volumes']),
+    workingDir: textIn(start['WorkingDir']),
+    labels: Object.fromEntries(Object.entries(objectIn(start['Labels'])).flatMap(([key, value]) => (typeof value === 'string' ? [[key, value]] : []))),
+    stopSignal: textIn(start['StopSignal']),
+  })
+  return { message: answer }
 }

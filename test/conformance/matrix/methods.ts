@@ -214,6 +214,9 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'Identities/Lookup': { request: () => claimMatch, code: 5, because: 'docs/spec/version-1.md#identities: this person never signed in' },
   'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
   'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'docs/spec/iam.md#group-lookup' },
+  'Groups/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
+  'Groups/RequestGroupAccess': { request: ({ place }) => ({ groupId: place }), about: 'place', code: 5, because: 'docs/spec/iam.md#group-lookup' },
+  'Groups/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
   'GroupsService/JoinGroup': {
     request: ({ person: uid }) => ({ uid }),
     about: 'person',

@@ -301,6 +301,14 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 9, 9, 9, 9, 9],
     ...held,
   },
+  ...['Registry/GetArchs', 'Registry/GetImageConfig', 'Registry/GetSize'].map((method): ReferenceRow => ({
+    field: `registry.v1.${method.split('/')[1] ?? ''}Request.digest`,
+    method,
+    request: (digest, own) => ({ repoId: own.repo, digest }),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    ...held,
+  })),
   ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'].map(
     (method): ReferenceRow => ({
       field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,

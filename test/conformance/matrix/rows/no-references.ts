@@ -3,11 +3,24 @@ export const noReferences: readonly string[] = [
   ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
-  ...['iam.v1.IdentityProvider.OIDC.*', 'iam.v1.IdentityProvider.SCIM.*', 'iam.v1.AccountAssociations.*', 'iam.v1.AcceptTermsRequest.document_ids', 'iam.v1.ListGroupInvitesRequest.key_id'],
+  ...[
+    'iam.v1.IdentityProvider.OIDC.*',
+    'iam.v1.IdentityProvider.SCIM.*',
+    'iam.v1.AccountAssociations.*',
+    'iam.v1.AcceptTermsRequest.document_ids',
+    'iam.v1.ListGroupInvitesRequest.key_id',
+  ],
   ...['iam.v1.CreateGroupInviteRequest.email', 'iam.v1.ExternalGroupRoleMapping.external_group_id'],
   // A create ignores the id of its resource.
   ...['Group', 'Role', 'RoleBinding', 'IdentityProvider', 'ExternalGroupRoleMapping'].map((kind) => `iam.v1.${kind}.id`),
-  ...['registry.v1.Repo.*', 'registry.v1.CustomOverlay.*', 'registry.v1.Tag.id', 'registry.v1.Tag.bundles'],
+  ...[
+    'registry.v1.Repo.*',
+    'registry.v1.GetImageConfigRequest.arch',
+    'registry.v1.GetSizeRequest.arch',
+    'registry.v1.CustomOverlay.*',
+    'registry.v1.Tag.id',
+    'registry.v1.Tag.bundles',
+  ],
   ...['google', 'amazon', 'azure'].map((cloud) => `registry.v1.SyncConfig.${cloud}`),
   ...['events.v1.Subscription.id', 'events.v1.Subscription.sink', 'iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
   // A catalogue is in no group.

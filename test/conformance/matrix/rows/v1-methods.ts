@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { capabilitiesFor } from '../../../../src/events/index.ts'
 import { walkTerms } from '../../walk/world.ts'
 import { grantedRole } from '../world.ts'
-import { below, conferring, forgiving, row, type ScopedRow } from './scoped-row.ts'
+import { below, conferring, forgiving, row, type ScopedRequest, type ScopedRow } from './scoped-row.ts'
 
 const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
@@ -12,6 +12,7 @@ const allEvents = capabilitiesFor({ types: [], includePulls: false })
 const account = { amazon: { account: '123456789012' } }
 /** The uid of a person without a binding. */
 const person = 'd'.repeat(40)
+const imageV1: ScopedRequest = (repoId, { digest }) => ({ repoId, digest })
 const scimV1 = (identityProviderId: string): JsonObject => ({ identityProviderId })
 
 /** The capabilities of the methods of version 1. */
@@ -79,6 +80,12 @@ export const scopedV1Methods: Readonly<Record<string, ScopedRow>> = {
   'Registry/UpdateRepo': row('repo.update', 'repo', (id) => ({ id, name: 'replaced' })),
   'Registry/DeleteRepo': forgiving(row('repo.delete', 'repo', (id) => ({ id }))),
   'Registry/CreateTag': row('tag.create', 'repo', (repoId, { digest }) => ({ repoId, tag: { name: 'made', digest } })),
+  'Registry/GetArchs': row('repo.list manifest.metadata.list', 'repo', imageV1),
+  'Registry/GetImageConfig': row('repo.list manifest.metadata.list', 'repo', imageV1),
+  'Registry/GetRepoCountBySource': row('repo.list', 'repo', (id) => ({ id })),
+  'Registry/GetRepoTagsSummary': row('tag.list', 'repo', (repoId) => ({ repoId })),
+  'Registry/GetSize': row('repo.list manifest.metadata.list', 'repo', imageV1),
+  'Registry/ListTagHistory': row('tag.list', 'tag', (parentId) => ({ parentId })),
   'Registry/UpdateTag': row('tag.update', 'tag', (id) => ({ id, deprecated: true })),
   'Registry/DeleteTag': forgiving(row('tag.delete', 'tag', (id) => ({ id }))),
 }

@@ -36,14 +36,14 @@ async function verifiedOrganisation(world: World): Promise<{ uid: string; domain
 /** The domain of the last request of a world, for a caller with an address in it. */
 const domains = new WeakMap<World, string>()
 
-async function prepareVerified(world: World): Promise<string> {
+export async function prepareVerified(world: World): Promise<string> {
   const { uid, domain } = await verifiedOrganisation(world)
   domains.set(world, domain)
   return uid
 }
 
 /** Returns the token of a person with a verified e-mail address in that domain. */
-const callerOfDomain = (world: World): Promise<string> => personToken(world, `person@${domains.get(world) ?? ''}`)
+export const callerOfDomain = (world: World): Promise<string> => personToken(world, `person@${domains.get(world) ?? ''}`)
 
 const operator = ({ server }: World): Promise<string> => server.operatorToken()
 

@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/iam/v1/groups.proto.
  */
 export const file_taproot_iam_v1_groups: GenFile = /*@__PURE__*/
-  fileDesc("Cht0YXByb290L2lhbS92MS9ncm91cHMucHJvdG8SDnRhcHJvb3QuaWFtLnYxIqgCCgVHcm91cBITCgJpZBgBIAEoCUIH4EECkOcYARIMCgRuYW1lGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJEkcKD3Jlc291cmNlX2xpbWl0cxgEIAMoCzIpLnRhcHJvb3QuaWFtLnYxLkdyb3VwLlJlc291cmNlTGltaXRzRW50cnlCA+BBAxIQCgh2ZXJpZmllZBgFIAEoCBIlCgRraW5kGAYgASgOMhcudGFwcm9vdC5pYW0udjIuT3JnS2luZBIuCgZzdGF0dXMYByABKA4yGS50YXByb290LmlhbS52Mi5PcmdTdGF0dXNCA+BBAxo1ChNSZXNvdXJjZUxpbWl0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEiSgoSQ3JlYXRlR3JvdXBSZXF1ZXN0Eg4KBnBhcmVudBgBIAEoCRIkCgVncm91cBgCIAEoCzIVLnRhcHJvb3QuaWFtLnYxLkdyb3VwIo4BChFMaXN0R3JvdXBzUmVxdWVzdBIKCgJpZBgBIAEoCRIrCgR1aWRwGAIgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlchIMCgRuYW1lGAMgASgJEg8KBm9mZnNldBjpByABKAUSDQoEcGFnZRjqByABKAUSEgoJcGFnZV9zaXplGOsHIAEoBSIxCglHcm91cExpc3QSJAoFaXRlbXMYASADKAsyFS50YXByb290LmlhbS52MS5Hcm91cCIpChJEZWxldGVHcm91cFJlcXVlc3QSEwoCaWQYASABKAlCB+BBApDnGAEytgQKBkdyb3VwcxKYAQoGQ3JlYXRlEiIudGFwcm9vdC5pYW0udjEuQ3JlYXRlR3JvdXBSZXF1ZXN0GhUudGFwcm9vdC5pYW0udjEuR3JvdXAiU6rnGCYIAxIBZRoYChRpYW0uZ3JvdXAuY3JlYXRlZC52MRACIgVHcm91cILT5JMCIzoFZ3JvdXAiGi9pYW0vdjEvZ3JvdXBzL3twYXJlbnQ9Kip9EoYBCgZVcGRhdGUSFS50YXByb290LmlhbS52MS5Hcm91cBoVLnRhcHJvb3QuaWFtLnYxLkdyb3VwIk6QAgKq5xgmCAISAWYaGAoUaWFtLmdyb3VwLnVwZGF0ZWQudjEQAiIFR3JvdXCC0+STAhs6ASoaFi9pYW0vdjEvZ3JvdXBzL3tpZD0qKn0ScgoETGlzdBIhLnRhcHJvb3QuaWFtLnYxLkxpc3RHcm91cHNSZXF1ZXN0GhkudGFwcm9vdC5pYW0udjEuR3JvdXBMaXN0IiyQAgGq5xgPCAMSAWciBUdyb3VwKIACgtPkkwIQEg4vaWFtL3YxL2dyb3VwcxKTAQoGRGVsZXRlEiIudGFwcm9vdC5pYW0udjEuRGVsZXRlR3JvdXBSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Ik2QAgKq5xgoCAISAWgaGAoUaWFtLmdyb3VwLmRlbGV0ZWQudjEQASIFR3JvdXAoCILT5JMCGCoWL2lhbS92MS9ncm91cHMve2lkPSoqfWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_iam_v2_groups]);
+  fileDesc("Cht0YXByb290L2lhbS92MS9ncm91cHMucHJvdG8SDnRhcHJvb3QuaWFtLnYxIqgCCgVHcm91cBITCgJpZBgBIAEoCUIH4EECkOcYARIMCgRuYW1lGAIgASgJEhMKC2Rlc2NyaXB0aW9uGAMgASgJEkcKD3Jlc291cmNlX2xpbWl0cxgEIAMoCzIpLnRhcHJvb3QuaWFtLnYxLkdyb3VwLlJlc291cmNlTGltaXRzRW50cnlCA+BBAxIQCgh2ZXJpZmllZBgFIAEoCBIlCgRraW5kGAYgASgOMhcudGFwcm9vdC5pYW0udjIuT3JnS2luZBIuCgZzdGF0dXMYByABKA4yGS50YXByb290LmlhbS52Mi5PcmdTdGF0dXNCA+BBAxo1ChNSZXNvdXJjZUxpbWl0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEiSgoSQ3JlYXRlR3JvdXBSZXF1ZXN0Eg4KBnBhcmVudBgBIAEoCRIkCgVncm91cBgCIAEoCzIVLnRhcHJvb3QuaWFtLnYxLkdyb3VwIo4BChFMaXN0R3JvdXBzUmVxdWVzdBIKCgJpZBgBIAEoCRIrCgR1aWRwGAIgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlchIMCgRuYW1lGAMgASgJEg8KBm9mZnNldBjpByABKAUSDQoEcGFnZRjqByABKAUSEgoJcGFnZV9zaXplGOsHIAEoBSIxCglHcm91cExpc3QSJAoFaXRlbXMYASADKAsyFS50YXByb290LmlhbS52MS5Hcm91cCIpChJEZWxldGVHcm91cFJlcXVlc3QSEwoCaWQYASABKAlCB+BBApDnGAEiFAoSTG9va3VwR3JvdXBSZXF1ZXN0IjsKE0xvb2t1cEdyb3VwUmVzcG9uc2USJAoFZ3JvdXAYASABKAsyFS50YXByb290LmlhbS52MS5Hcm91cCItChlSZXF1ZXN0R3JvdXBBY2Nlc3NSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJIhwKGlJlcXVlc3RHcm91cEFjY2Vzc1Jlc3BvbnNlIhkKF0NoZWNrRWxpZ2liaWxpdHlSZXF1ZXN0IiwKGENoZWNrRWxpZ2liaWxpdHlSZXNwb25zZRIQCghlbGlnaWJsZRgBIAEoCDKbCAoGR3JvdXBzEpgBCgZDcmVhdGUSIi50YXByb290LmlhbS52MS5DcmVhdGVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52MS5Hcm91cCJTqucYJggDEgFlGhgKFGlhbS5ncm91cC5jcmVhdGVkLnYxEAIiBUdyb3VwgtPkkwIjOgVncm91cCIaL2lhbS92MS9ncm91cHMve3BhcmVudD0qKn0ShgEKBlVwZGF0ZRIVLnRhcHJvb3QuaWFtLnYxLkdyb3VwGhUudGFwcm9vdC5pYW0udjEuR3JvdXAiTpACAqrnGCYIAhIBZhoYChRpYW0uZ3JvdXAudXBkYXRlZC52MRACIgVHcm91cILT5JMCGzoBKhoWL2lhbS92MS9ncm91cHMve2lkPSoqfRJyCgRMaXN0EiEudGFwcm9vdC5pYW0udjEuTGlzdEdyb3Vwc1JlcXVlc3QaGS50YXByb290LmlhbS52MS5Hcm91cExpc3QiLJACAarnGA8IAxIBZyIFR3JvdXAogAKC0+STAhASDi9pYW0vdjEvZ3JvdXBzEpMBCgZEZWxldGUSIi50YXByb290LmlhbS52MS5EZWxldGVHcm91cFJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiTZACAqrnGCgIAhIBaBoYChRpYW0uZ3JvdXAuZGVsZXRlZC52MRABIgVHcm91cCgIgtPkkwIYKhYvaWFtL3YxL2dyb3Vwcy97aWQ9Kip9EooBCgtMb29rdXBHcm91cBIiLnRhcHJvb3QuaWFtLnYxLkxvb2t1cEdyb3VwUmVxdWVzdBojLnRhcHJvb3QuaWFtLnYxLkxvb2t1cEdyb3VwUmVzcG9uc2UiMpACAarnGAkIAyIFR3JvdXCC0+STAhwSGi9pYW0vdjEvZ3JvdXBzOmxvb2t1cEdyb3VwErQBChJSZXF1ZXN0R3JvdXBBY2Nlc3MSKS50YXByb290LmlhbS52MS5SZXF1ZXN0R3JvdXBBY2Nlc3NSZXF1ZXN0GioudGFwcm9vdC5pYW0udjEuUmVxdWVzdEdyb3VwQWNjZXNzUmVzcG9uc2UiR6rnGAkIAyIFR3JvdXCC0+STAjQ6ASoiLy9pYW0vdjEvZ3JvdXBzL3tncm91cF9pZD0qKn06cmVxdWVzdEdyb3VwQWNjZXNzEp4BChBDaGVja0VsaWdpYmlsaXR5EicudGFwcm9vdC5pYW0udjEuQ2hlY2tFbGlnaWJpbGl0eVJlcXVlc3QaKC50YXByb290LmlhbS52MS5DaGVja0VsaWdpYmlsaXR5UmVzcG9uc2UiN5ACAarnGAkIAyIFR3JvdXCC0+STAiESHy9pYW0vdjEvZ3JvdXBzOmNoZWNrRWxpZ2liaWxpdHliBnByb3RvMw", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_iam_v2_groups]);
 
 /**
  * A group.
@@ -182,6 +182,96 @@ export const DeleteGroupRequestSchema: GenMessage<DeleteGroupRequest> = /*@__PUR
   messageDesc(file_taproot_iam_v1_groups, 4);
 
 /**
+ * @generated from message taproot.iam.v1.LookupGroupRequest
+ */
+export type LookupGroupRequest = Message<"taproot.iam.v1.LookupGroupRequest"> & {
+};
+
+/**
+ * Describes the message taproot.iam.v1.LookupGroupRequest.
+ * Use `create(LookupGroupRequestSchema)` to create a new message.
+ */
+export const LookupGroupRequestSchema: GenMessage<LookupGroupRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 5);
+
+/**
+ * @generated from message taproot.iam.v1.LookupGroupResponse
+ */
+export type LookupGroupResponse = Message<"taproot.iam.v1.LookupGroupResponse"> & {
+  /**
+   * @generated from field: taproot.iam.v1.Group group = 1;
+   */
+  group?: Group | undefined;
+};
+
+/**
+ * Describes the message taproot.iam.v1.LookupGroupResponse.
+ * Use `create(LookupGroupResponseSchema)` to create a new message.
+ */
+export const LookupGroupResponseSchema: GenMessage<LookupGroupResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 6);
+
+/**
+ * @generated from message taproot.iam.v1.RequestGroupAccessRequest
+ */
+export type RequestGroupAccessRequest = Message<"taproot.iam.v1.RequestGroupAccessRequest"> & {
+  /**
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+};
+
+/**
+ * Describes the message taproot.iam.v1.RequestGroupAccessRequest.
+ * Use `create(RequestGroupAccessRequestSchema)` to create a new message.
+ */
+export const RequestGroupAccessRequestSchema: GenMessage<RequestGroupAccessRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 7);
+
+/**
+ * @generated from message taproot.iam.v1.RequestGroupAccessResponse
+ */
+export type RequestGroupAccessResponse = Message<"taproot.iam.v1.RequestGroupAccessResponse"> & {
+};
+
+/**
+ * Describes the message taproot.iam.v1.RequestGroupAccessResponse.
+ * Use `create(RequestGroupAccessResponseSchema)` to create a new message.
+ */
+export const RequestGroupAccessResponseSchema: GenMessage<RequestGroupAccessResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 8);
+
+/**
+ * @generated from message taproot.iam.v1.CheckEligibilityRequest
+ */
+export type CheckEligibilityRequest = Message<"taproot.iam.v1.CheckEligibilityRequest"> & {
+};
+
+/**
+ * Describes the message taproot.iam.v1.CheckEligibilityRequest.
+ * Use `create(CheckEligibilityRequestSchema)` to create a new message.
+ */
+export const CheckEligibilityRequestSchema: GenMessage<CheckEligibilityRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 9);
+
+/**
+ * @generated from message taproot.iam.v1.CheckEligibilityResponse
+ */
+export type CheckEligibilityResponse = Message<"taproot.iam.v1.CheckEligibilityResponse"> & {
+  /**
+   * @generated from field: bool eligible = 1;
+   */
+  eligible: boolean;
+};
+
+/**
+ * Describes the message taproot.iam.v1.CheckEligibilityResponse.
+ * Use `create(CheckEligibilityResponseSchema)` to create a new message.
+ */
+export const CheckEligibilityResponseSchema: GenMessage<CheckEligibilityResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_groups, 10);
+
+/**
  * Groups, for clients of version 1.
  *
  * @generated from service taproot.iam.v1.Groups
@@ -226,6 +316,36 @@ export const Groups: GenService<{
     methodKind: "unary";
     input: typeof DeleteGroupRequestSchema;
     output: typeof EmptySchema;
+  },
+  /**
+   * Returns the verified root group whose name is the e-mail domain of the caller. Code 5 for every failure.
+   *
+   * @generated from rpc taproot.iam.v1.Groups.LookupGroup
+   */
+  lookupGroup: {
+    methodKind: "unary";
+    input: typeof LookupGroupRequestSchema;
+    output: typeof LookupGroupResponseSchema;
+  },
+  /**
+   * Requests access to the group that LookupGroup returns.
+   *
+   * @generated from rpc taproot.iam.v1.Groups.RequestGroupAccess
+   */
+  requestGroupAccess: {
+    methodKind: "unary";
+    input: typeof RequestGroupAccessRequestSchema;
+    output: typeof RequestGroupAccessResponseSchema;
+  },
+  /**
+   * Returns whether the caller can use LookupGroup.
+   *
+   * @generated from rpc taproot.iam.v1.Groups.CheckEligibility
+   */
+  checkEligibility: {
+    methodKind: "unary";
+    input: typeof CheckEligibilityRequestSchema;
+    output: typeof CheckEligibilityResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_iam_v1_groups, 0);

@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
-import type { EmptySchema, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Empty, EmptySchema, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_empty, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
@@ -18,7 +18,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v1/registry.proto.
  */
 export const file_taproot_registry_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YxL3JlZ2lzdHJ5LnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYxIvICCgRSZXBvEhMKAmlkGAEgASgJQgfgQQKQ5xgBEgwKBG5hbWUYAiABKAkSNgoMY2F0YWxvZ190aWVyGAMgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52MS5DYXRhbG9nVGllchIPCgdidW5kbGVzGAQgAygJEg4KBnJlYWRtZRgFIAEoCRJBCgtzeW5jX2NvbmZpZxgGIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjEuU3luY0NvbmZpZ1ILc3luY19jb25maWcSOgoOY3VzdG9tX292ZXJsYXkYByABKAsyIi50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkSDwoHYWxpYXNlcxgIIAMoCRI0CgtjcmVhdGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxITCgthY3RpdmVfdGFncxgKIAMoCRITCgtkZXNjcmlwdGlvbhgLIAEoCSLjAQoKU3luY0NvbmZpZxIOCgZzb3VyY2UYASABKAkSGAoLdW5pcXVlX3RhZ3MYAiABKAhCA+BBAxIzCgpleHBpcmF0aW9uGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEg4KBmdvb2dsZRgEIAEoCRIOCgZhbWF6b24YBSABKAkSDQoFYXp1cmUYBiABKAkSEQoJc3luY19hcGtzGAcgASgIEhkKDGFwa29fb3ZlcmxheRgIIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgJIAEoCEID4EEDIpsJCg1DdXN0b21PdmVybGF5EkIKCGNvbnRlbnRzGAEgASgLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMSSAoLZW52aXJvbm1lbnQYAiADKAsyMy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuRW52aXJvbm1lbnRFbnRyeRJICgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Ej0KCGFjY291bnRzGAQgASgLMisudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzEkUKDGNlcnRpZmljYXRlcxgPIAEoCzIvLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5DZXJ0aWZpY2F0ZXMa1AEKDUltYWdlQ29udGVudHMSEAoIcGFja2FnZXMYASADKAkSHAoUcnVudGltZV9yZXBvc2l0b3JpZXMYAiADKAkSXQoPcnVudGltZV9rZXlyaW5nGAMgAygLMkQudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMuUnVudGltZUtleXJpbmdFbnRyeRo0ChNSdW50aW1lS2V5cmluZ0VudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRrBAgoIQWNjb3VudHMSDgoGcnVuX2FzGAEgASgJEj8KBXVzZXJzGAIgAygLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLlVzZXISQQoGZ3JvdXBzGAMgAygLMjEudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLkdyb3VwGmcKBFVzZXISEAoIdXNlcm5hbWUYASABKAkSCwoDdWlkGAIgASgFEgsKA2dpZBgDIAEoBRISCgpncm91cF9uYW1lGAQgASgJEg0KBXNoZWxsGAUgASgJEhAKCGhvbWVfZGlyGAYgASgJGjgKBUdyb3VwEhEKCWdyb3VwbmFtZRgBIAEoCRILCgNnaWQYAiABKAUSDwoHbWVtYmVycxgDIAMoCRqoAQoMQ2VydGlmaWNhdGVzElMKCmFkZGl0aW9uYWwYASADKAsyPy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzLkFkZGl0aW9uYWxFbnRyeRIRCglwcm92aWRlcnMYAiADKAkaMAoPQWRkaXRpb25hbEVudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQBCgNUYWcSEwoCaWQYASABKAlCB+BBApDnGAESDAoEbmFtZRgCIAEoCRIOCgZkaWdlc3QYAyABKAkSNQoMbGFzdF91cGRhdGVkGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhIKCmRlcHJlY2F0ZWQYBSABKAgSDwoHYnVuZGxlcxgGIAMoCSJyChFDcmVhdGVSZXBvUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESJwoEcmVwbxgCIAEoCzIZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbxIYChBwcmV2ZW50X2V4aXN0aW5nGAMgASgIIo0BChBMaXN0UmVwb3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSCgoCaWQYAyABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjQKCFJlcG9MaXN0EigKBWl0ZW1zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvIigKEURlbGV0ZVJlcG9SZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIlMKEENyZWF0ZVRhZ1JlcXVlc3QSGAoHcmVwb19pZBgBIAEoCUIH4EECkOcYARIlCgN0YWcYAiABKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyKZAgoPTGlzdFRhZ3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSMQoNdXBkYXRlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRZXhjbHVkZV9yZWZlcnJlcnMYBiABKAgSFQoNZXhjbHVkZV9kYXRlcxgHIAEoCBIWCg5leGNsdWRlX2Vwb2NocxgIIAEoCBIKCgJpZBgJIAEoCRIOCgZkaWdlc3QYCiABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjIKB1RhZ0xpc3QSJwoFaXRlbXMYASADKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyInChBEZWxldGVUYWdSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBKmUKC0NhdGFsb2dUaWVyEgsKB1VOS05PV04QABIPCgtBUFBMSUNBVElPThAEEggKBEJBU0UQBRIICgRGSVBTEAYSBgoCQUkQBxIMCghERVZUT09MUxAIEg4KCkNPTU1FUkNJQUwQCTKjCgoIUmVnaXN0cnkSugEKCkNyZWF0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVJlcG9SZXF1ZXN0GhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvImmq5xg2CAISAsMMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uY3JlYXRlZC52MRABIgRSZXBvKIAKgtPkkwIpOgRyZXBvIiEvcmVnaXN0cnkvdjEvcmVwb3Mve3BhcmVudF9pZD0qKn0SpgEKClVwZGF0ZVJlcG8SGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8aGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8iYpACAqrnGDYIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBFJlcG8ogAqC0+STAh86ASoaGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9EoMBCglMaXN0UmVwb3MSJS50YXByb290LnJlZ2lzdHJ5LnYxLkxpc3RSZXBvc1JlcXVlc3QaHS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG9MaXN0IjCQAgGq5xgPCAMSAsUMIgRSZXBvKIACgtPkkwIUEhIvcmVnaXN0cnkvdjEvcmVwb3MSrAEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il6QAgKq5xg1CAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvKAiC0+STAhwqGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9ErEBCglDcmVhdGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVRhZ1JlcXVlc3QaGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyJjkAICqucYMQgCEgLLDBokCiBwbGF0Zm9ybS5yZWdpc3RyeS50YWcuY3JlYXRlZC52MRADIgNUYWeC0+STAiU6A3RhZyIeL3JlZ2lzdHJ5L3YxL3RhZ3Mve3JlcG9faWQ9Kip9Ep0BCglVcGRhdGVUYWcSGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZxoYLnRhcHJvb3QucmVnaXN0cnkudjEuVGFnIlyQAgKq5xgxCAISAswMGiQKIHBsYXRmb3JtLnJlZ2lzdHJ5LnRhZy5jcmVhdGVkLnYxEAMiA1RhZ4LT5JMCHjoBKhoZL3JlZ2lzdHJ5L3YxL3RhZ3Mve2lkPSoqfRJ+CghMaXN0VGFncxIkLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFRhZ3NSZXF1ZXN0GhwudGFwcm9vdC5yZWdpc3RyeS52MS5UYWdMaXN0Ii6QAgGq5xgOCAMSAs0MIgNUYWcogAKC0+STAhMSES9yZWdpc3RyeS92MS90YWdzEqcBCglEZWxldGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVRhZ1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiW5ACAqrnGDMIAhICzgwaJAogcGxhdGZvcm0ucmVnaXN0cnkudGFnLmRlbGV0ZWQudjEQAyIDVGFnKAiC0+STAhsqGS9yZWdpc3RyeS92MS90YWdzL3tpZD0qKn1iBnByb3RvMw", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YxL3JlZ2lzdHJ5LnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYxIvICCgRSZXBvEhMKAmlkGAEgASgJQgfgQQKQ5xgBEgwKBG5hbWUYAiABKAkSNgoMY2F0YWxvZ190aWVyGAMgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52MS5DYXRhbG9nVGllchIPCgdidW5kbGVzGAQgAygJEg4KBnJlYWRtZRgFIAEoCRJBCgtzeW5jX2NvbmZpZxgGIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjEuU3luY0NvbmZpZ1ILc3luY19jb25maWcSOgoOY3VzdG9tX292ZXJsYXkYByABKAsyIi50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkSDwoHYWxpYXNlcxgIIAMoCRI0CgtjcmVhdGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxITCgthY3RpdmVfdGFncxgKIAMoCRITCgtkZXNjcmlwdGlvbhgLIAEoCSLjAQoKU3luY0NvbmZpZxIOCgZzb3VyY2UYASABKAkSGAoLdW5pcXVlX3RhZ3MYAiABKAhCA+BBAxIzCgpleHBpcmF0aW9uGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEg4KBmdvb2dsZRgEIAEoCRIOCgZhbWF6b24YBSABKAkSDQoFYXp1cmUYBiABKAkSEQoJc3luY19hcGtzGAcgASgIEhkKDGFwa29fb3ZlcmxheRgIIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgJIAEoCEID4EEDIpsJCg1DdXN0b21PdmVybGF5EkIKCGNvbnRlbnRzGAEgASgLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMSSAoLZW52aXJvbm1lbnQYAiADKAsyMy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuRW52aXJvbm1lbnRFbnRyeRJICgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Ej0KCGFjY291bnRzGAQgASgLMisudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzEkUKDGNlcnRpZmljYXRlcxgPIAEoCzIvLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5DZXJ0aWZpY2F0ZXMa1AEKDUltYWdlQ29udGVudHMSEAoIcGFja2FnZXMYASADKAkSHAoUcnVudGltZV9yZXBvc2l0b3JpZXMYAiADKAkSXQoPcnVudGltZV9rZXlyaW5nGAMgAygLMkQudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMuUnVudGltZUtleXJpbmdFbnRyeRo0ChNSdW50aW1lS2V5cmluZ0VudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRrBAgoIQWNjb3VudHMSDgoGcnVuX2FzGAEgASgJEj8KBXVzZXJzGAIgAygLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLlVzZXISQQoGZ3JvdXBzGAMgAygLMjEudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLkdyb3VwGmcKBFVzZXISEAoIdXNlcm5hbWUYASABKAkSCwoDdWlkGAIgASgFEgsKA2dpZBgDIAEoBRISCgpncm91cF9uYW1lGAQgASgJEg0KBXNoZWxsGAUgASgJEhAKCGhvbWVfZGlyGAYgASgJGjgKBUdyb3VwEhEKCWdyb3VwbmFtZRgBIAEoCRILCgNnaWQYAiABKAUSDwoHbWVtYmVycxgDIAMoCRqoAQoMQ2VydGlmaWNhdGVzElMKCmFkZGl0aW9uYWwYASADKAsyPy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzLkFkZGl0aW9uYWxFbnRyeRIRCglwcm92aWRlcnMYAiADKAkaMAoPQWRkaXRpb25hbEVudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQBCgNUYWcSEwoCaWQYASABKAlCB+BBApDnGAESDAoEbmFtZRgCIAEoCRIOCgZkaWdlc3QYAyABKAkSNQoMbGFzdF91cGRhdGVkGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhIKCmRlcHJlY2F0ZWQYBSABKAgSDwoHYnVuZGxlcxgGIAMoCSJyChFDcmVhdGVSZXBvUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESJwoEcmVwbxgCIAEoCzIZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbxIYChBwcmV2ZW50X2V4aXN0aW5nGAMgASgIIo0BChBMaXN0UmVwb3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSCgoCaWQYAyABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjQKCFJlcG9MaXN0EigKBWl0ZW1zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvIigKEURlbGV0ZVJlcG9SZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIlMKEENyZWF0ZVRhZ1JlcXVlc3QSGAoHcmVwb19pZBgBIAEoCUIH4EECkOcYARIlCgN0YWcYAiABKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyKZAgoPTGlzdFRhZ3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSMQoNdXBkYXRlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRZXhjbHVkZV9yZWZlcnJlcnMYBiABKAgSFQoNZXhjbHVkZV9kYXRlcxgHIAEoCBIWCg5leGNsdWRlX2Vwb2NocxgIIAEoCBIKCgJpZBgJIAEoCRIOCgZkaWdlc3QYCiABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjIKB1RhZ0xpc3QSJwoFaXRlbXMYASADKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyInChBEZWxldGVUYWdSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIjIKG0dldFJlcG9Db3VudEJ5U291cmNlUmVxdWVzdBITCgJpZBgBIAEoCUIH4EECkOcYASIaCglSZXBvQ291bnQSDQoFY291bnQYASABKAMifwoZR2V0UmVwb1RhZ3NTdW1tYXJ5UmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEhkKEWV4Y2x1ZGVfcmVmZXJyZXJzGAIgASgIEhUKDWV4Y2x1ZGVfZGF0ZXMYAyABKAgSFgoOZXhjbHVkZV9lcG9jaHMYBCABKAgiqAEKD1JlcG9UYWdzU3VtbWFyeRIKCgJpZBgBIAEoCRIRCgl0YWdfY291bnQYAiABKAMSMAoMbGFzdF91cGRhdGVkGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCgpsYXRlc3RfdGFnGAQgASgLMhgudGFwcm9vdC5yZWdpc3RyeS52MS5UYWcSFgoObGF0ZXN0X3ZlcnNpb24YBSABKAkihwEKFUxpc3RUYWdIaXN0b3J5UmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESKQoFc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKA2VuZBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUgoKVGFnSGlzdG9yeRI0ChB1cGRhdGVfdGltZXN0YW1wGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZkaWdlc3QYAiABKAkiQAoOVGFnSGlzdG9yeUxpc3QSLgoFaXRlbXMYASADKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLlRhZ0hpc3RvcnkiZgoVR2V0SW1hZ2VDb25maWdSZXF1ZXN0EhgKB3JlcG9faWQYASABKAlCB+BBApDnGAESEwoGZGlnZXN0GAIgASgJQgPgQQISDAoEYXJjaBgDIAEoCRIQCghyZWdpc3RyeRgEIAEoCCKABAoLSW1hZ2VDb25maWcSDAoEdXNlchgBIAEoCRJJCg1leHBvc2VkX3BvcnRzGAIgAygLMjIudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZy5FeHBvc2VkUG9ydHNFbnRyeRILCgNlbnYYAyADKAkSEgoKZW50cnlwb2ludBgEIAMoCRILCgNjbWQYBSADKAkSPgoHdm9sdW1lcxgGIAMoCzItLnRhcHJvb3QucmVnaXN0cnkudjEuSW1hZ2VDb25maWcuVm9sdW1lc0VudHJ5EhMKC3dvcmtpbmdfZGlyGAcgASgJEjwKBmxhYmVscxgIIAMoCzIsLnRhcHJvb3QucmVnaXN0cnkudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkSEwoLc3RvcF9zaWduYWwYCSABKAkaSwoRRXhwb3NlZFBvcnRzRW50cnkSCwoDa2V5GAEgASgJEiUKBXZhbHVlGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5OgI4ARpGCgxWb2x1bWVzRW50cnkSCwoDa2V5GAEgASgJEiUKBXZhbHVlGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5OgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjsKD0dldEFyY2hzUmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEg4KBmRpZ2VzdBgCIAEoCSIWCgVBcmNocxINCgVhcmNocxgBIAMoCSJICg5HZXRTaXplUmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEg4KBmRpZ2VzdBgCIAEoCRIMCgRhcmNoGAMgASgJIiIKBFNpemUSDAoEc2l6ZRgBIAEoAxIMCgRhcmNoGAIgASgJKmUKC0NhdGFsb2dUaWVyEgsKB1VOS05PV04QABIPCgtBUFBMSUNBVElPThAEEggKBEJBU0UQBRIICgRGSVBTEAYSBgoCQUkQBxIMCghERVZUT09MUxAIEg4KCkNPTU1FUkNJQUwQCTK5EgoIUmVnaXN0cnkSugEKCkNyZWF0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVJlcG9SZXF1ZXN0GhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvImmq5xg2CAISAsMMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uY3JlYXRlZC52MRABIgRSZXBvKIAKgtPkkwIpOgRyZXBvIiEvcmVnaXN0cnkvdjEvcmVwb3Mve3BhcmVudF9pZD0qKn0SpgEKClVwZGF0ZVJlcG8SGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8aGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8iYpACAqrnGDYIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBFJlcG8ogAqC0+STAh86ASoaGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9EoMBCglMaXN0UmVwb3MSJS50YXByb290LnJlZ2lzdHJ5LnYxLkxpc3RSZXBvc1JlcXVlc3QaHS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG9MaXN0IjCQAgGq5xgPCAMSAsUMIgRSZXBvKIACgtPkkwIUEhIvcmVnaXN0cnkvdjEvcmVwb3MSrAEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il6QAgKq5xg1CAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvKAiC0+STAhwqGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9ErEBCglDcmVhdGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVRhZ1JlcXVlc3QaGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyJjkAICqucYMQgCEgLLDBokCiBwbGF0Zm9ybS5yZWdpc3RyeS50YWcuY3JlYXRlZC52MRADIgNUYWeC0+STAiU6A3RhZyIeL3JlZ2lzdHJ5L3YxL3RhZ3Mve3JlcG9faWQ9Kip9Ep0BCglVcGRhdGVUYWcSGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZxoYLnRhcHJvb3QucmVnaXN0cnkudjEuVGFnIlyQAgKq5xgxCAISAswMGiQKIHBsYXRmb3JtLnJlZ2lzdHJ5LnRhZy5jcmVhdGVkLnYxEAMiA1RhZ4LT5JMCHjoBKhoZL3JlZ2lzdHJ5L3YxL3RhZ3Mve2lkPSoqfRJ+CghMaXN0VGFncxIkLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFRhZ3NSZXF1ZXN0GhwudGFwcm9vdC5yZWdpc3RyeS52MS5UYWdMaXN0Ii6QAgGq5xgOCAMSAs0MIgNUYWcogAKC0+STAhMSES9yZWdpc3RyeS92MS90YWdzEqcBCglEZWxldGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVRhZ1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiW5ACAqrnGDMIAhICzgwaJAogcGxhdGZvcm0ucmVnaXN0cnkudGFnLmRlbGV0ZWQudjEQAyIDVGFnKAiC0+STAhsqGS9yZWdpc3RyeS92MS90YWdzL3tpZD0qKn0SqwEKFEdldFJlcG9Db3VudEJ5U291cmNlEjAudGFwcm9vdC5yZWdpc3RyeS52MS5HZXRSZXBvQ291bnRCeVNvdXJjZVJlcXVlc3QaHi50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG9Db3VudCJBkAIBqucYDAgCEgLFDCIEUmVwb4LT5JMCKBImL3JlZ2lzdHJ5L3YxL3JlcG9jb3VudGJ5c291cmNlL3tpZD0qKn0SrwEKEkdldFJlcG9UYWdzU3VtbWFyeRIuLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0UmVwb1RhZ3NTdW1tYXJ5UmVxdWVzdBokLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwb1RhZ3NTdW1tYXJ5IkOQAgGq5xgLCAISAs0MIgNUYWeC0+STAisSKS9yZWdpc3RyeS92MS9yZXBvdGFnc3N1bW1hcnkve3JlcG9faWQ9Kip9EqUBCg5MaXN0VGFnSGlzdG9yeRIqLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFRhZ0hpc3RvcnlSZXF1ZXN0GiMudGFwcm9vdC5yZWdpc3RyeS52MS5UYWdIaXN0b3J5TGlzdCJCkAIBqucYCwgCEgLNDCIDVGFngtPkkwIqEigvcmVnaXN0cnkvdjEvdGFncy97cGFyZW50X2lkPSoqfS9oaXN0b3J5ErsBCg5HZXRJbWFnZUNvbmZpZxIqLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0SW1hZ2VDb25maWdSZXF1ZXN0GiAudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZyJbkAIBqucYDggCEgTFDM8MIgRSZXBvgtPkkwJAEj4vcmVnaXN0cnkvdjEvcmVwb3Mve3JlcG9faWQ9Kip9L2RpZ2VzdHMve2RpZ2VzdD0qfS9pbWFnZWNvbmZpZxKrAQoIR2V0QXJjaHMSJC50YXByb290LnJlZ2lzdHJ5LnYxLkdldEFyY2hzUmVxdWVzdBoaLnRhcHJvb3QucmVnaXN0cnkudjEuQXJjaHMiXZACAarnGA4IAhIExQzPDCIEUmVwb4LT5JMCQhJAL3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vYXJjaGl0ZWN0dXJlcxKfAQoHR2V0U2l6ZRIjLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0U2l6ZVJlcXVlc3QaGS50YXByb290LnJlZ2lzdHJ5LnYxLlNpemUiVJACAarnGA4IAhIExQzPDCIEUmVwb4LT5JMCORI3L3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vc2l6ZWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A repo of the registry.
@@ -749,6 +749,390 @@ export const DeleteTagRequestSchema: GenMessage<DeleteTagRequest> = /*@__PURE__*
   messageDesc(file_taproot_registry_v1_registry, 11);
 
 /**
+ * @generated from message taproot.registry.v1.GetRepoCountBySourceRequest
+ */
+export type GetRepoCountBySourceRequest = Message<"taproot.registry.v1.GetRepoCountBySourceRequest"> & {
+  /**
+   * Uid of the source.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetRepoCountBySourceRequest.
+ * Use `create(GetRepoCountBySourceRequestSchema)` to create a new message.
+ */
+export const GetRepoCountBySourceRequestSchema: GenMessage<GetRepoCountBySourceRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 12);
+
+/**
+ * @generated from message taproot.registry.v1.RepoCount
+ */
+export type RepoCount = Message<"taproot.registry.v1.RepoCount"> & {
+  /**
+   * @generated from field: int64 count = 1;
+   */
+  count: bigint;
+};
+
+/**
+ * Describes the message taproot.registry.v1.RepoCount.
+ * Use `create(RepoCountSchema)` to create a new message.
+ */
+export const RepoCountSchema: GenMessage<RepoCount> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 13);
+
+/**
+ * @generated from message taproot.registry.v1.GetRepoTagsSummaryRequest
+ */
+export type GetRepoTagsSummaryRequest = Message<"taproot.registry.v1.GetRepoTagsSummaryRequest"> & {
+  /**
+   * @generated from field: string repo_id = 1;
+   */
+  repoId: string;
+
+  /**
+   * Leaves out tags such as `sha256-*`.
+   *
+   * @generated from field: bool exclude_referrers = 2;
+   */
+  excludeReferrers: boolean;
+
+  /**
+   * Leaves out tags that end in a date.
+   *
+   * @generated from field: bool exclude_dates = 3;
+   */
+  excludeDates: boolean;
+
+  /**
+   * Leaves out tags that end in `-r<number>`.
+   *
+   * @generated from field: bool exclude_epochs = 4;
+   */
+  excludeEpochs: boolean;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetRepoTagsSummaryRequest.
+ * Use `create(GetRepoTagsSummaryRequestSchema)` to create a new message.
+ */
+export const GetRepoTagsSummaryRequestSchema: GenMessage<GetRepoTagsSummaryRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 14);
+
+/**
+ * The tags of a repo.
+ *
+ * @generated from message taproot.registry.v1.RepoTagsSummary
+ */
+export type RepoTagsSummary = Message<"taproot.registry.v1.RepoTagsSummary"> & {
+  /**
+   * Uid of the repo.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: int64 tag_count = 2;
+   */
+  tagCount: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp last_updated = 3;
+   */
+  lastUpdated?: Timestamp | undefined;
+
+  /**
+   * The tag `latest`, or the tag that was updated last.
+   *
+   * @generated from field: taproot.registry.v1.Tag latest_tag = 4;
+   */
+  latestTag?: Tag | undefined;
+
+  /**
+   * The longest other name of the digest of `latest_tag`.
+   *
+   * @generated from field: string latest_version = 5;
+   */
+  latestVersion: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.RepoTagsSummary.
+ * Use `create(RepoTagsSummarySchema)` to create a new message.
+ */
+export const RepoTagsSummarySchema: GenMessage<RepoTagsSummary> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 15);
+
+/**
+ * @generated from message taproot.registry.v1.ListTagHistoryRequest
+ */
+export type ListTagHistoryRequest = Message<"taproot.registry.v1.ListTagHistoryRequest"> & {
+  /**
+   * Uid of the tag.
+   *
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * Only moves at this time or later.
+   *
+   * @generated from field: google.protobuf.Timestamp start = 2;
+   */
+  start?: Timestamp | undefined;
+
+  /**
+   * Only moves before this time.
+   *
+   * @generated from field: google.protobuf.Timestamp end = 3;
+   */
+  end?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v1.ListTagHistoryRequest.
+ * Use `create(ListTagHistoryRequestSchema)` to create a new message.
+ */
+export const ListTagHistoryRequestSchema: GenMessage<ListTagHistoryRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 16);
+
+/**
+ * A move of a tag.
+ *
+ * @generated from message taproot.registry.v1.TagHistory
+ */
+export type TagHistory = Message<"taproot.registry.v1.TagHistory"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp update_timestamp = 1;
+   */
+  updateTimestamp?: Timestamp | undefined;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.TagHistory.
+ * Use `create(TagHistorySchema)` to create a new message.
+ */
+export const TagHistorySchema: GenMessage<TagHistory> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 17);
+
+/**
+ * @generated from message taproot.registry.v1.TagHistoryList
+ */
+export type TagHistoryList = Message<"taproot.registry.v1.TagHistoryList"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v1.TagHistory items = 1;
+   */
+  items: TagHistory[];
+};
+
+/**
+ * Describes the message taproot.registry.v1.TagHistoryList.
+ * Use `create(TagHistoryListSchema)` to create a new message.
+ */
+export const TagHistoryListSchema: GenMessage<TagHistoryList> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 18);
+
+/**
+ * @generated from message taproot.registry.v1.GetImageConfigRequest
+ */
+export type GetImageConfigRequest = Message<"taproot.registry.v1.GetImageConfigRequest"> & {
+  /**
+   * @generated from field: string repo_id = 1;
+   */
+  repoId: string;
+
+  /**
+   * Digest of an image or of an index.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * Architecture. If empty: `amd64`.
+   *
+   * @generated from field: string arch = 3;
+   */
+  arch: string;
+
+  /**
+   * Ignored: the config is always that of the registry.
+   *
+   * @generated from field: bool registry = 4;
+   */
+  registry: boolean;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetImageConfigRequest.
+ * Use `create(GetImageConfigRequestSchema)` to create a new message.
+ */
+export const GetImageConfigRequestSchema: GenMessage<GetImageConfigRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 19);
+
+/**
+ * How a container of an image starts.
+ *
+ * @generated from message taproot.registry.v1.ImageConfig
+ */
+export type ImageConfig = Message<"taproot.registry.v1.ImageConfig"> & {
+  /**
+   * @generated from field: string user = 1;
+   */
+  user: string;
+
+  /**
+   * @generated from field: map<string, google.protobuf.Empty> exposed_ports = 2;
+   */
+  exposedPorts: { [key: string]: Empty };
+
+  /**
+   * @generated from field: repeated string env = 3;
+   */
+  env: string[];
+
+  /**
+   * @generated from field: repeated string entrypoint = 4;
+   */
+  entrypoint: string[];
+
+  /**
+   * @generated from field: repeated string cmd = 5;
+   */
+  cmd: string[];
+
+  /**
+   * @generated from field: map<string, google.protobuf.Empty> volumes = 6;
+   */
+  volumes: { [key: string]: Empty };
+
+  /**
+   * @generated from field: string working_dir = 7;
+   */
+  workingDir: string;
+
+  /**
+   * @generated from field: map<string, string> labels = 8;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * @generated from field: string stop_signal = 9;
+   */
+  stopSignal: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.ImageConfig.
+ * Use `create(ImageConfigSchema)` to create a new message.
+ */
+export const ImageConfigSchema: GenMessage<ImageConfig> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 20);
+
+/**
+ * @generated from message taproot.registry.v1.GetArchsRequest
+ */
+export type GetArchsRequest = Message<"taproot.registry.v1.GetArchsRequest"> & {
+  /**
+   * @generated from field: string repo_id = 1;
+   */
+  repoId: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetArchsRequest.
+ * Use `create(GetArchsRequestSchema)` to create a new message.
+ */
+export const GetArchsRequestSchema: GenMessage<GetArchsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 21);
+
+/**
+ * Names of architectures, such as `amd64`.
+ *
+ * @generated from message taproot.registry.v1.Archs
+ */
+export type Archs = Message<"taproot.registry.v1.Archs"> & {
+  /**
+   * @generated from field: repeated string archs = 1;
+   */
+  archs: string[];
+};
+
+/**
+ * Describes the message taproot.registry.v1.Archs.
+ * Use `create(ArchsSchema)` to create a new message.
+ */
+export const ArchsSchema: GenMessage<Archs> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 22);
+
+/**
+ * @generated from message taproot.registry.v1.GetSizeRequest
+ */
+export type GetSizeRequest = Message<"taproot.registry.v1.GetSizeRequest"> & {
+  /**
+   * @generated from field: string repo_id = 1;
+   */
+  repoId: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * Architecture. If empty: `amd64`.
+   *
+   * @generated from field: string arch = 3;
+   */
+  arch: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetSizeRequest.
+ * Use `create(GetSizeRequestSchema)` to create a new message.
+ */
+export const GetSizeRequestSchema: GenMessage<GetSizeRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 23);
+
+/**
+ * Size of one image in bytes.
+ *
+ * @generated from message taproot.registry.v1.Size
+ */
+export type Size = Message<"taproot.registry.v1.Size"> & {
+  /**
+   * @generated from field: int64 size = 1;
+   */
+  size: bigint;
+
+  /**
+   * @generated from field: string arch = 2;
+   */
+  arch: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.Size.
+ * Use `create(SizeSchema)` to create a new message.
+ */
+export const SizeSchema: GenMessage<Size> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 24);
+
+/**
  * Tiers in the catalogue.
  *
  * @generated from enum taproot.registry.v1.CatalogTier
@@ -888,6 +1272,66 @@ export const Registry: GenService<{
     methodKind: "unary";
     input: typeof DeleteTagRequestSchema;
     output: typeof EmptySchema;
+  },
+  /**
+   * Returns the number of repos that are synced from a repo, among those that the caller can see.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetRepoCountBySource
+   */
+  getRepoCountBySource: {
+    methodKind: "unary";
+    input: typeof GetRepoCountBySourceRequestSchema;
+    output: typeof RepoCountSchema;
+  },
+  /**
+   * Returns the number of tags of a repo, and the newest one.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetRepoTagsSummary
+   */
+  getRepoTagsSummary: {
+    methodKind: "unary";
+    input: typeof GetRepoTagsSummaryRequestSchema;
+    output: typeof RepoTagsSummarySchema;
+  },
+  /**
+   * Lists the digests that a tag has pointed to, oldest first, at most 1,000.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.ListTagHistory
+   */
+  listTagHistory: {
+    methodKind: "unary";
+    input: typeof ListTagHistoryRequestSchema;
+    output: typeof TagHistoryListSchema;
+  },
+  /**
+   * Returns the config of the image of one architecture.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetImageConfig
+   */
+  getImageConfig: {
+    methodKind: "unary";
+    input: typeof GetImageConfigRequestSchema;
+    output: typeof ImageConfigSchema;
+  },
+  /**
+   * Returns the architectures of an index, in its order.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetArchs
+   */
+  getArchs: {
+    methodKind: "unary";
+    input: typeof GetArchsRequestSchema;
+    output: typeof ArchsSchema;
+  },
+  /**
+   * Returns the size of the image of one architecture: layers and config, in bytes.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetSize
+   */
+  getSize: {
+    methodKind: "unary";
+    input: typeof GetSizeRequestSchema;
+    output: typeof SizeSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v1_registry, 0);

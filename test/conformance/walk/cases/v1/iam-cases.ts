@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeMember, makePerson, roleUid } from '../../../../support/test-server.ts'
 import { long, longUid } from '../../bad-fields.ts'
 import { made, makeRole, missingSibling, plainCapability, trustedIssuer, type World } from '../../world.ts'
+import { callerOfDomain, prepareVerified } from '../cases-groups.ts'
 import type { BadInput, MethodCase } from '../method-case.ts'
 
 /** Bad inputs of the resource in a create (in the field `held`) or, without a field, in an update. Fields have the names of version 1. */
@@ -25,6 +26,12 @@ const badGroup = [
 
 function newGroup(world: World): Promise<string> {
   return made(world, 'CreateGroup', { parent: world.group, group: { name: freshName('group') } })
+}
+
+/** Returns an empty request, about the verified group of the caller. */
+async function ofVerified(world: World): Promise<JsonObject> {
+  await prepareVerified(world)
+  return {}
 }
 
 /** The groups of version 1. */
@@ -55,6 +62,17 @@ const groupV1Cases: Readonly<Record<string, MethodCase>> = {
     },
     badInputs: [{ what: 'a name that is too long', request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] }],
   },
+  'Groups/LookupGroup': { request: ofVerified, caller: callerOfDomain, outsider: { code: 5 }, badInputs: [] },
+  'Groups/RequestGroupAccess': {
+    request: async (world) => ({ groupId: await prepareVerified(world) }),
+    caller: callerOfDomain,
+    outsider: { code: 5 },
+    badInputs: [
+      { what: 'no group', only: 'grpc', request: () => ({}), fields: ['group_id'] },
+      { what: 'a group of another domain', request: (_, world) => ({ groupId: world.other.group }), code: 5 },
+    ],
+  },
+  'Groups/CheckEligibility': { request: ofVerified, caller: callerOfDomain, outsider: { code: 0, body: { eligible: false } }, badInputs: [] },
   'Groups/Delete': { request: async (world) => ({ id: await newGroup(world) }), badInputs: [] },
 }
 

@@ -92,5 +92,42 @@ const tagV1Cases: Readonly<Record<string, MethodCase>> = {
   'Registry/DeleteTag': { request: async (world) => ({ id: await newTag(world) }), badInputs: [] },
 }
 
+async function imageRequest(world: World): Promise<JsonObject> {
+  const { repo, digests } = await pushed(world)
+  return { repoId: repo, digest: digests[0] ?? '' }
+}
+
+const badDigest: readonly BadInput[] = [
+  { what: 'a digest that is none', request: (valid) => ({ ...valid, digest: 'latest' }), fields: ['digest'] },
+  { what: 'a digest that the repo does not hold', request: (valid) => ({ ...valid, digest: `sha256:${'0'.repeat(64)}` }), code: 5 },
+]
+const otherArch: BadInput = { what: 'an architecture that the image is not of', request: (valid) => ({ ...valid, arch: 's390x' }), code: 5 }
+
+/** The reads of version 1 about tags and images. */
+const readV1Cases: Readonly<Record<string, MethodCase>> = {
+  'Registry/GetArchs': { request: imageRequest, badInputs: badDigest },
+  'Registry/GetImageConfig': {
+    request: imageRequest,
+    badInputs: [
+      ...badDigest,
+      otherArch,
+      { what: 'no digest', only: 'grpc', breaks: ['digest:required'], request: (valid) => ({ ...valid, digest: '' }), fields: ['digest'] },
+    ],
+  },
+  'Registry/GetRepoCountBySource': { request: async (world) => ({ id: await newRepo(world) }), badInputs: [] },
+  'Registry/GetRepoTagsSummary': { request: async (world) => ({ repoId: (await pushed(world)).repo }), badInputs: [] },
+  'Registry/GetSize': { request: imageRequest, badInputs: [...badDigest, otherArch] },
+  'Registry/ListTagHistory': {
+    request: async (world) => ({ parentId: await newTag(world) }),
+    badInputs: [
+      {
+        what: 'an end before the start',
+        request: (valid) => ({ ...valid, start: '2026-01-02T00:00:00.000Z', end: '2026-01-01T00:00:00.000Z' }),
+        fields: ['end'],
+      },
+    ],
+  },
+}
+
 /** The methods of version 1 in the domain registry. */
-export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases }
+export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases, ...readV1Cases }
