@@ -1,8 +1,10 @@
 // What other folders may import of the catalogue. They import nothing else of it.
 export type { ImportRefusal } from './import/run-import.ts'
 export { getAdvisory, listAdvisories } from './advisories/list-advisories.ts'
+export { answerTooLarge } from './advisories/visible-advisories.ts'
 export { listDocuments } from './advisories/list-documents.ts'
 export { listResolvedVulnsReports } from './vulnerabilities/list-resolved.ts'
+export { dayMs, daysOf, imagesOf, maxReportBytes, reportTooLarge, type DayRange, type NamedImage } from './vulnerabilities/report-images.ts'
 export { listVulnerabilityMetadata } from './vulnerabilities/list-metadata.ts'
 export { getArtifactCount, listArtifactVersions, listArtifacts } from './libraries/list-artifacts.ts'
 export type { RowCounts } from './import/run-import.ts'

@@ -3,19 +3,18 @@ import { hashQuery, sealCursor } from '../base/page-token.ts'
 import type { TaskTurn } from '../base/task-thread.ts'
 import { compareTexts } from '../base/versions/version-order.ts'
 import { vulnerabilityStates, type PackageVulnerability, type VulnerabilityState } from '../cache/lists/contents-source.ts'
-import { severityOf } from '../catalogue/index.ts'
 import { openPage, pageLimit } from '../engine/read.ts'
 import { callerOf, turnOf, type Handler, type Services } from '../engine/services.ts'
 import { VulnerabilityMetadataSchema, type VulnerabilityMetadata } from '../gen/taproot/advisory/v2/advisory_pb.ts'
 import {
   ListVulnerabilitiesResponseSchema,
-  Vulnerability_SeverityLevel,
   Vulnerability_State,
   VulnerabilitySchema,
   type ListVulnerabilitiesRequest,
   type Vulnerability,
 } from '../gen/taproot/registry/v2/contents_pb.ts'
 import { SeveritySchema } from '../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { severityLevel } from './counts/tag-state.ts'
 import { findVulnerabilities } from './image-vulnerabilities.ts'
 import { contentsMessage, namedImages, packageMessage } from './named-images.ts'
 
@@ -31,12 +30,6 @@ const defaultStates: readonly VulnerabilityState[] = ['affected', 'under_investi
 /** Returns the states that a request asks for. */
 function statesOf({ states: wanted }: ListVulnerabilitiesRequest): readonly VulnerabilityState[] {
   return wanted.length === 0 ? defaultStates : vulnerabilityStates.filter((state) => wanted.includes(states[state]))
-}
-
-function levelOf({ severities }: PackageVulnerability): Vulnerability_SeverityLevel {
-  const level = severityOf(severities)
-  if (level === undefined) return Vulnerability_SeverityLevel.UNKNOWN
-  return level === 'NONE' ? Vulnerability_SeverityLevel.NEGLIGIBLE : Vulnerability_SeverityLevel[level]
 }
 
 /** The place of a vulnerability in the order: its id, the package URL, and the digest of the image. */
@@ -63,7 +56,7 @@ function messageOf(one: PackageVulnerability, metadata: VulnerabilityMetadata | 
   const { id, aliases, state, severities, found, fixedVersion, rule, advisory, author, note } = one
   const { epssScore, knownExploitedTime } = metadata ?? {}
   return create(VulnerabilitySchema, {
-    ...{ id, aliases: [...aliases], state: states[state], severityLevel: levelOf(one), fixedVersion, rule, advisoryUid: advisory, author, note },
+    ...{ id, aliases: [...aliases], state: states[state], severityLevel: severityLevel(one), fixedVersion, rule, advisoryUid: advisory, author, note },
     severities: severities.map((severity) => create(SeveritySchema, severity)),
     ...(epssScore === undefined ? {} : { epssScore }),
     knownExploited: knownExploitedTime !== undefined,
@@ -82,7 +75,7 @@ export const listVulnerabilities: Handler = async (services, context, message) =
   const turn = turnOf(context)
   const images = wanted.flatMap((image) => read.get(image.digest) ?? [])
   const found = (await findVulnerabilities(services, { images, states: asked }, turn)).filter(
-    (one) => severityLevels.length === 0 || severityLevels.includes(levelOf(one)),
+    (one) => severityLevels.length === 0 || severityLevels.includes(severityLevel(one)),
   )
   const after = key?.map(String)
   const left = found.map((one) => ({ one, place: keyOf(one) })).filter(({ place }) => after === undefined || comparePlaces(place, after) > 0)

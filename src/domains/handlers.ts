@@ -65,7 +65,7 @@ import {
   batchCreateRoleBindings,
   acceptTerms,
 } from '../iam/index.ts'
-import { listPackageImages, listPackages, listVulnerabilities } from '../contents/index.ts'
+import { listCumulativeVulnCountReports, listPackageImages, listPackages, listVulnCountReports, listVulnerabilities } from '../contents/index.ts'
 import {
   getRepoReadme,
   updateRepoReadme,
@@ -157,6 +157,8 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ContentsService/ListPackageImages': listPackageImages,
   'taproot.registry.v2.ContentsService/ListPackages': listPackages,
   'taproot.registry.v2.ContentsService/ListVulnerabilities': listVulnerabilities,
+  'taproot.registry.v2.VulnReportsService/ListCumulativeVulnCountReports': listCumulativeVulnCountReports,
+  'taproot.registry.v2.VulnReportsService/ListVulnCountReports': listVulnCountReports,
   'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
   'taproot.registry.v2.ImagesService/GetSize': getSize,
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,

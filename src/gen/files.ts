@@ -44,12 +44,14 @@ import { file_taproot_registry_v2_history } from './taproot/registry/v2/history_
 import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb.ts'
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
+import { file_taproot_registry_v2_vuln_reports } from './taproot/registry/v2/vuln_reports_pb.ts'
 import { file_taproot_store_v1_audit } from './taproot/store/v1/audit_pb.ts'
 import { file_taproot_store_v1_envelope } from './taproot/store/v1/envelope_pb.ts'
 import { file_taproot_store_v1_events } from './taproot/store/v1/events_pb.ts'
 import { file_taproot_store_v1_people } from './taproot/store/v1/people_pb.ts'
 import { file_taproot_store_v1_registry } from './taproot/store/v1/registry_pb.ts'
 import { file_taproot_store_v1_scim } from './taproot/store/v1/scim_pb.ts'
+import { file_taproot_store_v1_vulnerabilities } from './taproot/store/v1/vulnerabilities_pb.ts'
 import { file_taproot_vulnerabilities_v2_advisories } from './taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** Descriptors of all generated files; their imports are reachable from them. */
@@ -98,11 +100,13 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_images,
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
+  file_taproot_registry_v2_vuln_reports,
   file_taproot_store_v1_audit,
   file_taproot_store_v1_envelope,
   file_taproot_store_v1_events,
   file_taproot_store_v1_people,
   file_taproot_store_v1_registry,
   file_taproot_store_v1_scim,
+  file_taproot_store_v1_vulnerabilities,
   file_taproot_vulnerabilities_v2_advisories,
 ]

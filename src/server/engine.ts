@@ -21,7 +21,7 @@ import type { Clock, Random } from '../base/runtime.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, Segments, vulnerabilitiesIn } from '../contents/index.ts'
+import { ContentsJob, Segments, VulnerabilityCounts, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -90,6 +90,7 @@ export interface Engine {
   /** What images contain, and the job that reads them. Both are undefined where no upstream is configured. */
   readonly imageContents: Segments | undefined
   readonly contentsJob: ContentsJob | undefined
+  readonly vulnerabilityCounts: VulnerabilityCounts
   readonly feeds: Feeds
   readonly services: Services
 }
@@ -191,6 +192,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
     contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
+    vulnerabilityCounts: new VulnerabilityCounts(services),
   }
 }
 

@@ -112,19 +112,22 @@ interface Served {
   close(): Promise<void>
 }
 
+/** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns functions that end this. */
+function serveCatalogues({ catalogues, imageContents }: Engine): (() => Promise<void>)[] {
+  return [catalogues?.serve(), imageContents?.serve()].filter((end) => end !== undefined)
+}
+
 /** Creates the API's port without opening it. */
 function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
   const api = createApiPort(options)
   const address = { host: listen, port: settings.port }
-  const { catalogues, imageContents, cache } = options.engine
-  const ends: (() => Promise<void>)[] = []
+  const { catalogues, cache } = options.engine
   let endImports: (() => Promise<void>) | undefined
   return {
     grpc: api.grpc,
     routes: api.routes,
     async open() {
-      ends.push(...[catalogues?.serve(), imageContents?.serve()].filter((end) => end !== undefined))
       if (catalogues !== undefined && options.config.store.kind === 'sqlite')
         endImports = await serveImports({ dataDir: options.config.dataDir, catalogues, tables: cache.tables, log: options.log })
       return openPort('api.port', address, () => api.port.listen(address.host, address.port))
@@ -133,7 +136,6 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
     async close() {
       await endImports?.()
       await api.close()
-      for (const end of ends) await end()
     },
   }
 }
@@ -254,8 +256,8 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const { registryKeys: keys, signingKeys, services } = engine
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
-    const { segments } = auditLog
-    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments, ...sharesOf(serves, options) }
+    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments: auditLog.segments, ...sharesOf(serves, options) }
+    for (const end of background.works || serves.includes('api') ? serveCatalogues(engine) : []) cleanups.add(end)
     cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const host =

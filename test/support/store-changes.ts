@@ -1,7 +1,7 @@
 import { entriesOf } from '../../src/store/pages.ts'
 import type { Revision, Store } from '../../src/store/store.ts'
 
-/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, states of feeds, and contents of images. */
+/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, states of feeds, contents of images, and vulnerability counts. */
 const background = [
   'x/audit/',
   'x/events/progress/',
@@ -14,6 +14,7 @@ const background = [
   'x/feeds/',
   'x/unread/',
   'x/reread/',
+  'x/vulnerability-counts/',
 ]
 
 /** Resolves with the revision of the last commit. */

@@ -140,6 +140,8 @@ export interface PackageVulnerability extends ImageVulnerability {
 
 /** What is known about the contents of images. They do not lie in the store (docs/adr/0034). Queries of several organisations, the keys of `turn`, take turns. */
 export interface ContentsSource {
+  /** Another value after each change of what is known. */
+  readonly edition: unknown
   /** Resolves with each image that was read. Rejects with code 14 while the process still loads them. */
   imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]>
   /** Resolves with a page of the packages of images. Those that were not read have none. Rejects with code 14 like `imagesAmong`. */

@@ -1,47 +1,22 @@
 import { create, toBinary } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import { decide } from '../../authz/effective-permissions.ts'
-import { setOf } from '../../base/capability.ts'
 import type { Digest } from '../../base/digest.ts'
 import { DomainError, maxViolations } from '../../base/errors.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
-import { isUid, type Uid } from '../../base/uid.ts'
-import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
+import type { Uid } from '../../base/uid.ts'
 import type { ImageVulnerability } from '../../cache/lists/contents-source.ts'
-import type { RecordTables } from '../../cache/record-tables.ts'
-import { assertNotSuspended } from '../../engine/authorize.ts'
-import { notFound } from '../../engine/errors.ts'
-import { callerOf, turnOf, type Context, type Handler, type Services } from '../../engine/services.ts'
+import { turnOf, type Handler, type Services } from '../../engine/services.ts'
 import {
   ListResolvedVulnsReportsResponseSchema,
   ResolvedVulnsReportSchema,
-  type ImageRef,
   type ListResolvedVulnsReportsRequest,
 } from '../../gen/taproot/advisory/v2/advisory_pb.ts'
 import { answerTooLarge } from '../advisories/visible-advisories.ts'
-import { findRepository, historyAt, readHistory } from '../../registry/index.ts'
+import { dayMs, daysOf, imagesOf, maxReportBytes, reportTooLarge, type DayRange, type NamedImage } from './report-images.ts'
+import { historyAt, readHistory } from '../../registry/index.ts'
 
-const dayMs = 24 * 3_600_000
-/** The bounds of one answer. */
-const maxDays = 366
-const maxImages = 100
+/** The most moves of a tag in one answer. */
 const maxMoves = 1_000
-/** Clients of gRPC accept 4 MiB. */
-const maxBytes = 3.5 * 1024 * 1024
-const tooLarge = `the answer is larger than ${maxBytes / 1024 / 1024} MiB: name fewer images, or choose a shorter period`
-const defaultTag = 'latest'
-
-/** An image of the request. */
-interface NamedImage {
-  readonly repo: Uid
-  readonly tag: string
-}
-
-/** Whole days in UTC, as milliseconds since 1970. */
-interface DayRange {
-  readonly firstMs: number
-  readonly days: number
-}
 
 /** A day on which a tag began to point to other content. */
 interface ImageChange {
@@ -49,49 +24,6 @@ interface ImageChange {
   readonly day: number
   readonly from: Digest
   readonly to: Digest
-}
-
-/** Returns the days of a request. Throws code 3. */
-function daysOf({ imageRefs, startTime, endTime }: ListResolvedVulnsReportsRequest): DayRange {
-  const missing = [
-    ...(imageRefs.length === 0 ? ['image_refs'] : []),
-    ...(startTime === undefined ? ['start_time'] : []),
-    ...(endTime === undefined ? ['end_time'] : []),
-    ...imageRefs.flatMap(({ repo }, at) => (repo === '' ? [`image_refs[${at}].repo`] : [])),
-  ]
-  if (startTime === undefined || endTime === undefined || missing.length > 0)
-    throw DomainError.invalidFields(missing.map((field) => ({ field, description: 'is required' })))
-  if (isBefore(endTime, startTime)) throw DomainError.invalid('end_time', 'must not be before start_time')
-  const [first, last] = [startTime, endTime].map((time) => Math.floor(millisecondFrom(time) / dayMs))
-  const days = (last ?? 0) - (first ?? 0) + 1
-  if (days > maxDays) throw DomainError.invalid('end_time', `at most ${maxDays} days after start_time`)
-  return { firstMs: (first ?? 0) * dayMs, days }
-}
-
-/** Returns the repo with this uid, or at this path, as of `tables`. Throws code 5 or 7 if the caller may not see what its images contain. */
-function repoOf(tables: RecordTables, context: Context, name: string): Uid {
-  const { method } = context
-  const permissions = callerOf(context).permissions()
-  const found = isUid(name) ? name : findRepository(tables, name)
-  const uid = typeof found === 'object' ? (found.kind === 'repo' ? found.uid : undefined) : found
-  const decision = uid === undefined ? undefined : decide(permissions, uid, setOf(method.capabilities))
-  if (uid === undefined || decision?.kind === 'hidden') throw notFound('Repo', name, { concealed: true })
-  if (decision?.kind === 'denied') throw DomainError.denied(decision.missing, uid)
-  assertNotSuspended(tables, permissions, uid)
-  if (tables.get('Repo', uid) === undefined) throw notFound('Repo', name)
-  return uid
-}
-
-/** Returns the images of a request, each once. Throws code 3, 5 or 7. */
-function imagesOf(services: Services, context: Context, refs: readonly ImageRef[]): NamedImage[] {
-  const { tables } = services.cache
-  const images = new Map<string, NamedImage>()
-  for (const { repo: name, tags } of refs) {
-    const repo = repoOf(tables, context, name)
-    for (const tag of tags.length === 0 ? [defaultTag] : tags) images.set(`${repo}:${tag}`, { repo, tag })
-  }
-  if (images.size > maxImages) throw DomainError.invalid('image_refs', `at most ${maxImages} tags together`)
-  return [...images.values()]
 }
 
 /** Returns the days at whose end an image was another one than a day before. */
@@ -171,6 +103,6 @@ export const listResolvedVulnsReports: Handler = async (services, context, messa
     }),
   )
   const answer = create(ListResolvedVulnsReportsResponseSchema, { resolvedVulnsReports })
-  if (toBinary(ListResolvedVulnsReportsResponseSchema, answer).length > maxBytes) throw answerTooLarge(tooLarge)
+  if (toBinary(ListResolvedVulnsReportsResponseSchema, answer).length > maxReportBytes) throw answerTooLarge(reportTooLarge)
   return { message: answer }
 }

@@ -126,6 +126,10 @@ export class Segments implements ContentsSource {
     }
   }
 
+  get edition(): unknown {
+    return this.#paths
+  }
+
   async imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]> {
     if (images.length === 0) return []
     return (await this.#ask((paths) => ({ kind: 'images', paths, images }), turn)) as readonly ReadImage[] // the answer to this task

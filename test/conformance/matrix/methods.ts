@@ -14,6 +14,12 @@ const binding = (things: Things): JsonObject => ({ identityUid: things.identity,
 const person = 'd'.repeat(40)
 const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
 const image: ScopedRequest = (repoUid, { digest }) => ({ repoUid, digest })
+/** Without such a tag, nothing is known about images. */
+const reports: ScopedRequest = (repo) => ({
+  imageRefs: [{ repo, tags: ['none'] }],
+  startTime: '2026-01-01T00:00:00.000Z',
+  endTime: '2026-01-02T00:00:00.000Z',
+})
 
 /** The capabilities of each method (docs/spec/conventions.md#method-scopes). */
 export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
@@ -114,12 +120,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'AccessService/ListAccess': row('role_bindings.list', 'repo', (resource) => ({ resource })),
 
   'AdvisoriesService/GetAdvisory': row('advisories.list', 'advisory'),
-  'SecurityAdvisoryService/ListResolvedVulnsReports': row('apk.list repo.list manifest.metadata.list tag.list', 'repo', (repo) => ({
-    // Without such a tag, no contents are needed.
-    imageRefs: [{ repo, tags: ['none'] }],
-    startTime: '2026-01-01T00:00:00.000Z',
-    endTime: '2026-01-02T00:00:00.000Z',
-  })),
+  'SecurityAdvisoryService/ListResolvedVulnsReports': row('apk.list repo.list manifest.metadata.list tag.list', 'repo', reports),
 
   'ReposService/GetRepo': row('repo.list', 'repo'),
   'ReposService/CreateRepo': row('repo.create', 'place', below('repo', { name: 'made' })),
@@ -136,6 +137,8 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ImagesService/GetSize': row('repo.list manifest.metadata.list', 'repo', image),
   'ContentsService/ListPackages': row('repo.list sboms.list', 'repo', image),
   'ContentsService/ListVulnerabilities': row('repo.list vuln_reports.list', 'repo', image),
+  'VulnReportsService/ListVulnCountReports': row('vuln_report.list', 'repo', reports),
+  'VulnReportsService/ListCumulativeVulnCountReports': row('vuln_report.list', 'repo', reports),
   'TagHistoryService/ListTagHistory': row('tag.list', 'repo', (repoUid) => ({ repoUid, tag: 'latest' })),
   'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
   ...scopedV1Methods,

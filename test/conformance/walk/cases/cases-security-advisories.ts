@@ -84,9 +84,11 @@ const badReports: readonly BadInput[] = [
   { what: 'a repo that is no path', request: named({ repo: 'Not A Path' }), code: 5 },
 ]
 
-/** SecurityAdvisoryService. */
+/** SecurityAdvisoryService, and VulnReportsService, whose requests name images in the same way. */
 export const securityAdvisoryCases: Readonly<Record<string, MethodCase>> = {
   'SecurityAdvisoryService/ListResolvedVulnsReports': { request: aReport, badInputs: badReports },
+  'VulnReportsService/ListVulnCountReports': { request: aReport, badInputs: badReports },
+  'VulnReportsService/ListCumulativeVulnCountReports': { request: aReport, badInputs: badReports },
   'SecurityAdvisoryService/ListDocuments': { request: (): JsonObject => ({ id: 'example', cves: ['CVE-2026-1', 'CVE-2026-2'] }), badInputs: badDocuments },
   'SecurityAdvisoryService/ListVulnerabilityMetadata': {
     request: () => ({ id: 'CVE-2026-1', ids: ['CVE-2026-2'], orderBy: 'id desc', pageSize: 200 }),

@@ -157,7 +157,9 @@ export function placeOf(method: MethodRow): readonly string[] | undefined {
 }
 
 /** Methods whose requests name places in a list: the path to the first one. */
-const listedPlaces: Readonly<Record<string, readonly string[]>> = { ListResolvedVulnsReports: ['image_refs', '0', 'repo'] }
+const listedPlaces: Readonly<Record<string, readonly string[]>> = Object.fromEntries(
+  ['ListResolvedVulnsReports', 'ListVulnCountReports', 'ListCumulativeVulnCountReports'].map((rpc) => [rpc, ['image_refs', '0', 'repo']]),
+)
 
 function pathToPlace(method: MethodRow): string[] {
   return (placeOf(method) ?? listedPlaces[method.rpc] ?? []).map(camelCase)

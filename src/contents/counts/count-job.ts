@@ -1,0 +1,251 @@
+import { DomainError } from '../../base/errors.ts'
+import type { Digest } from '../../base/digest.ts'
+import { isBelow, trustedUid, type Uid } from '../../base/uid.ts'
+import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
+import { dayMs } from '../../catalogue/index.ts'
+import { oneByOne } from '../../engine/jobs/one-by-one.ts'
+import type { Services } from '../../engine/services.ts'
+import { tagNamed } from '../../registry/index.ts'
+import { entriesOf, pagesOf } from '../../store/pages.ts'
+import {
+  countsKey,
+  countsPrefix,
+  decodeStates,
+  encodeStates,
+  monthBefore,
+  monthsBefore,
+  monthDay,
+  monthPrefix,
+  tagOfKey,
+  withState,
+  type CountedState,
+  type CountedTag,
+} from './tag-month.ts'
+import { imageState } from './tag-state.ts'
+
+/** How long states are kept, in months besides the current one. */
+const keptMonths = 13
+/** How often all tags are looked at, whatever changed, in milliseconds. */
+const lookEveryMs = 6 * 3_600_000
+/** Number of expired records that one transaction removes. */
+const expiredAtOnce = 100
+/** Number of times that a record is read again because it changed meanwhile. */
+const maxAttempts = 3
+/** The turns of this job at threads that answer requests too. */
+const turnKey = 'vulnerability counts'
+
+const gone: CountedState = { kind: 'gone' }
+
+/** A tag to look at. */
+interface TagLook {
+  readonly tag: CountedTag
+  /** True if it changed just now: then an image that is not read yet will soon be. */
+  readonly isChanged: boolean
+}
+
+/** Tags, each once, in the order in which they were added. */
+class TagQueue {
+  readonly #tags = new Map<string, CountedTag>()
+
+  add({ repo, name }: CountedTag): void {
+    this.#tags.set(`${repo}:${name}`, { repo, name })
+  }
+
+  /** Removes the first tag and returns it. */
+  take(): CountedTag | undefined {
+    for (const [key, tag] of this.#tags) {
+      this.#tags.delete(key)
+      return tag
+    }
+    return undefined
+  }
+
+  /** Moves all tags to another queue. */
+  moveTo(other: TagQueue): void {
+    for (const tag of this.#tags.values()) other.add(tag)
+    this.#tags.clear()
+  }
+}
+
+/** Returns the tag of a record. */
+function tagIn({ parent, name }: CachedRecord): CountedTag {
+  return { repo: trustedUid(parent), name }
+}
+
+/** Yields all tags, one of each organisation in turn, also while tags come and go. */
+function* tagsInTurns(tables: RecordTables): Generator<CountedTag, void> {
+  const last = new Map<Uid, Uid>([...tables.table('Group').matching('parent', '/')].map(({ uid }) => [uid, uid]))
+  while (last.size > 0) {
+    for (const [root, after] of last) {
+      const { byUid } = tables.table('Tag')
+      const next = byUid.at(byUid.rankBy(({ uid }) => uid <= after))
+      if (next === undefined || !isBelow(next.uid, root)) last.delete(root)
+      else {
+        last.set(root, next.uid)
+        yield tagIn(next)
+      }
+    }
+  }
+}
+
+/** Records the vulnerabilities of each tag over time (docs/adr/0029). The active worker runs it. */
+export class VulnerabilityCounts {
+  readonly #services: Services
+  /** Tags that changed. */
+  readonly #changed = new TagQueue()
+  /** Tags whose images were not read yet. */
+  readonly #pending = new TagQueue()
+  /** Tags that could not be looked at in this run. */
+  readonly #failed = new TagQueue()
+  /** The contents of images that were looked at. */
+  #edition: unknown
+  /** The advisories and the day for which all tags were looked at, or are. Undefined if they must be. */
+  #looked: { readonly source: AdvisorySource; readonly day: number; readonly atMs: number } | undefined
+  /** The tags that are still to be looked at. */
+  #left: Iterator<CountedTag, void> | undefined
+
+  constructor(services: Services) {
+    this.#services = services
+  }
+
+  /** Notes changes of tags from now on. Returns a function that ends this. */
+  follow(): () => void {
+    const { cache } = this.#services
+    // What was missed before is found by a look at all tags.
+    this.#looked = undefined
+    const ends = [
+      cache.onRecord((kind, old, record) => {
+        const changed = record ?? old
+        if (kind === 'Tag' && changed !== undefined) this.#changed.add(tagIn(changed))
+      }),
+      cache.onReset(() => (this.#looked = undefined)),
+    ]
+    return () => {
+      for (const end of ends) end()
+    }
+  }
+
+  /** Records what changed. Tags that could not be looked at are tried again in the next run. Rejects with the first failure, StoreError, or the signal's reason. */
+  async run(signal: AbortSignal): Promise<void> {
+    const source = this.#advisories()
+    if (source === undefined) return
+    this.#failed.moveTo(this.#changed)
+    const edition = this.#services.imageContents?.edition
+    if (edition !== this.#edition) this.#pending.moveTo(this.#changed)
+    this.#edition = edition
+    await this.#begin(source, signal)
+    await oneByOne(this.#next(), (tag) => this.#look(tag, signal), { signal })
+  }
+
+  /** Returns the advisories; undefined if there are none yet. */
+  #advisories(): AdvisorySource | undefined {
+    try {
+      return this.#services.imageContents === undefined ? undefined : this.#services.catalogue('advisories')
+    } catch (error) {
+      // They are being loaded.
+      if (error instanceof DomainError && error.code === 14) return undefined
+      throw error
+    }
+  }
+
+  /** Begins a look at all tags if one is due. */
+  async #begin(source: AdvisorySource, signal: AbortSignal): Promise<void> {
+    const { clock, cache } = this.#services
+    const atMs = clock.now()
+    const day = Math.floor(atMs / dayMs)
+    const looked = this.#looked
+    if (looked !== undefined && looked.source === source && looked.day === day && atMs - looked.atMs < lookEveryMs) return
+    await cache.barrier(signal)
+    const { month } = monthDay(day)
+    await this.#expire(month, signal)
+    // A tag that is gone may have no record of this month.
+    for (const one of [month, ...monthsBefore(month)]) await this.#endGone(monthPrefix(one), signal)
+    this.#looked = { source, day, atMs }
+    this.#left = tagsInTurns(cache.tables)
+  }
+
+  /** Yields the tags to look at: first those that changed. */
+  *#next(): Generator<TagLook, void> {
+    for (;;) {
+      const changed = this.#changed.take()
+      if (changed !== undefined) {
+        yield { tag: changed, isChanged: true }
+        continue
+      }
+      const next = this.#left?.next()
+      if (next === undefined || next.done === true) return
+      yield { tag: next.value, isChanged: false }
+    }
+  }
+
+  async #look(look: TagLook, signal: AbortSignal): Promise<void> {
+    try {
+      await this.#count(look, signal)
+    } catch (error) {
+      this.#failed.add(look.tag)
+      throw error
+    }
+  }
+
+  async #count({ tag, isChanged }: TagLook, signal: AbortSignal): Promise<void> {
+    const record = tagNamed(this.#services.cache.tables, tag.repo, tag.name)
+    if (record === undefined) return this.#record(tag, gone, signal)
+    const digest = messageOf(record, 'Tag').digest as Digest // checked when the tag was written
+    const state = await imageState(this.#services, { repo: tag.repo, digest }, { key: turnKey, signal })
+    if (state === 'pending') this.#pending.add(tag)
+    if (state !== 'pending') await this.#record(tag, state, signal)
+    else if (!isChanged) await this.#record(tag, { kind: 'unknown' }, signal)
+  }
+
+  /** Notes the end of tags that no longer exist, of the records with a prefix. */
+  async #endGone(prefix: string, signal: AbortSignal): Promise<void> {
+    const { store, cache } = this.#services
+    for await (const { key, value } of entriesOf(store, { prefix }, signal)) {
+      const tag = tagOfKey(key)
+      if (tagNamed(cache.tables, tag.repo, tag.name) === undefined && decodeStates(value).at(-1)?.state.kind !== 'gone') await this.#record(tag, gone, signal)
+    }
+  }
+
+  /** Removes the records of months that are no longer kept. */
+  async #expire(month: string, signal: AbortSignal): Promise<void> {
+    const { store } = this.#services
+    const range = { prefix: countsPrefix, before: monthPrefix(monthBefore(month, keptMonths)), limit: expiredAtOnce }
+    for await (const page of pagesOf(store, range, signal))
+      await store.transact({ guards: [], writes: page.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+  }
+
+  /** Records a state that differs from the last one. */
+  async #record(tag: CountedTag, state: CountedState, signal: AbortSignal): Promise<void> {
+    const { store, clock } = this.#services
+    const { month, day } = monthDay(Math.floor(clock.now() / dayMs))
+    const key = countsKey(month, tag)
+    for (let attempt = 1; attempt <= maxAttempts; attempt++) {
+      const entry = await store.get(key, signal)
+      if (entry === undefined && state.kind !== 'known' && !(await this.#wasKnown(tag, month, signal))) return
+      const states = entry === undefined ? [] : decodeStates(entry.value)
+      const next = withState(states, { day, state })
+      if (next === states) return
+      const { committed } = await store.transact(
+        {
+          guards: [entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }],
+          writes: [{ kind: 'put', key, value: encodeStates(next) }],
+        },
+        signal,
+      )
+      if (committed) return
+    }
+    throw new Error(`the vulnerability counts of ${tag.repo}:${tag.name} changed too often`)
+  }
+
+  /** True if the vulnerabilities of a tag were known at the end of the month before. */
+  async #wasKnown(tag: CountedTag, month: string, signal: AbortSignal): Promise<boolean> {
+    for (const one of monthsBefore(month)) {
+      const entry = await this.#services.store.get(countsKey(one, tag), signal)
+      if (entry !== undefined) return decodeStates(entry.value).at(-1)?.state.kind === 'known'
+    }
+    return false
+  }
+}

@@ -1,0 +1,67 @@
+import { DomainError } from '../../base/errors.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
+import { vulnerabilityStates, type ImageName, type PackageVulnerability } from '../../cache/lists/contents-source.ts'
+import { severityOf } from '../../catalogue/index.ts'
+import type { Services } from '../../engine/services.ts'
+import { Vulnerability_SeverityLevel } from '../../gen/taproot/registry/v2/contents_pb.ts'
+import { heldManifest, platformImages, type PlatformImage } from '../../registry/index.ts'
+import { findVulnerabilities } from '../image-vulnerabilities.ts'
+import { knownState, type CountedState } from './tag-month.ts'
+
+const { UNKNOWN, NEGLIGIBLE, LOW, MEDIUM, HIGH, CRITICAL } = Vulnerability_SeverityLevel
+/** All severities, the worst first. One that is not known may be any. */
+export const severitiesByRank: readonly Vulnerability_SeverityLevel[] = [CRITICAL, HIGH, MEDIUM, LOW, NEGLIGIBLE, UNKNOWN]
+
+/** Returns the severity of a vulnerability in a package. */
+export function severityLevel({ severities }: Pick<PackageVulnerability, 'severities'>): Vulnerability_SeverityLevel {
+  const level = severityOf(severities)
+  if (level === undefined) return UNKNOWN
+  return level === 'NONE' ? NEGLIGIBLE : Vulnerability_SeverityLevel[level]
+}
+
+/** Returns the worst severity of each vulnerability by its id. */
+export function worstSeverities(found: readonly PackageVulnerability[]): ReadonlyMap<string, Vulnerability_SeverityLevel> {
+  const worst = new Map<string, Vulnerability_SeverityLevel>()
+  for (const one of found) {
+    const [level, before] = [severityLevel(one), worst.get(one.id)]
+    if (before === undefined || severitiesByRank.indexOf(level) < severitiesByRank.indexOf(before)) worst.set(one.id, level)
+  }
+  return worst
+}
+
+const defaultArchitecture = 'amd64'
+
+async function sizeOf(
+  services: Services,
+  { repo, images }: { readonly images: readonly PlatformImage[] } & Pick<ImageName, 'repo'>,
+  signal: AbortSignal,
+): Promise<number> {
+  const image = images.find(({ architecture }) => architecture === defaultArchitecture) ?? images[0]
+  const record = image && (await heldManifest(services, { repo, digest: image.digest }, signal))
+  return Number((record?.layers ?? []).reduce((sum, { size }) => sum + size, record?.config?.size ?? 0n))
+}
+
+/** The state of an image; `pending` until it was read. */
+export type ImageState = CountedState | 'pending'
+
+const unknown: CountedState = { kind: 'unknown' }
+
+/** Resolves with the vulnerabilities that are known in an image, or in the images of an index. Rejects with code 14 while a process loads, and with StoreError. */
+export async function imageState(services: Services, { repo, digest }: ImageName, turn: TaskTurn): Promise<ImageState> {
+  if ((await heldManifest(services, { repo, digest }, turn.signal)) === undefined) return unknown
+  try {
+    const images = await platformImages(services, { repo, digest }, turn.signal)
+    // An artifact is no image.
+    if (images.length === 0) return unknown
+    const names = images.map((image) => ({ repo, digest: image.digest }))
+    const read = (await services.imageContents?.imagesAmong(names, turn)) ?? []
+    if (read.some(({ problem }) => problem !== '')) return unknown
+    if (read.length < names.length) return 'pending'
+    const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)
+    return knownState(worstSeverities(found), await sizeOf(services, { repo, images }, turn.signal))
+  } catch (error) {
+    // The image was deleted meanwhile (5), or is too large to compare (9).
+    if (error instanceof DomainError && (error.code === 5 || error.code === 9)) return unknown
+    throw error
+  }
+}

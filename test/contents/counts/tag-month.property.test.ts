@@ -1,0 +1,75 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import {
+  countsKey,
+  decodeStates,
+  encodeStates,
+  knownState,
+  monthBefore,
+  monthDay,
+  stateOn,
+  tagOfKey,
+  withState,
+  type CountedState,
+  type TagStates,
+} from '../../../src/contents/counts/tag-month.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
+
+const state: fc.Arbitrary<CountedState> = fc.oneof(
+  fc.constantFrom<CountedState>({ kind: 'unknown' }, { kind: 'gone' }),
+  fc
+    .record({ ids: fc.dictionary(fc.constantFrom('CVE-1', 'CVE-2', 'GHSA-3'), fc.integer({ min: 0, max: 5 })), size: fc.constantFrom(0, 7, 2 ** 40) })
+    .map(({ ids, size }) => knownState(new Map(Object.entries(ids)), size)),
+)
+
+/** Returns what a state says. */
+const plain = (one: CountedState | undefined): unknown => (one?.kind === 'known' ? { ...one, severities: one.severities } : one)
+
+test('each day has the last state that was recorded on it or before it', () => {
+  fc.assert(
+    fc.property(fc.array(fc.record({ later: fc.integer({ min: 0, max: 3 }), state }), { maxLength: 40 }), (steps) => {
+      let states: TagStates = []
+      const naive = new Map<number, CountedState>()
+      let day = 1
+      for (const step of steps) {
+        day = Math.min(31, day + step.later)
+        states = decodeStates(encodeStates(withState(states, { day, state: step.state })))
+        naive.set(day, step.state)
+      }
+      for (let date = 1; date <= 31; date++) {
+        const last = [...naive.keys()].filter((one) => one <= date).at(-1)
+        expect(plain(stateOn(states, date))).toEqual(last === undefined ? undefined : naive.get(last))
+      }
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('a state that says the same as the last one changes nothing', () => {
+  const one = knownState(new Map([['CVE-1', 4]]), 1)
+  const states = withState([], { day: 3, state: one })
+  expect(withState(states, { day: 9, state: knownState(new Map([['CVE-1', 4]]), 1) })).toBe(states)
+  // A day that ends as it began has no state of its own.
+  expect(withState(withState(states, { day: 9, state: { kind: 'unknown' } }), { day: 9, state: one })).toEqual(states)
+})
+
+test('a record stays small, whatever images have: counts without ids remain', () => {
+  const many = (day: number): CountedState => {
+    const ids = Array.from({ length: 15_000 + day }, (_, at) => `CVE-2026-${String(day * 100_000 + at).padStart(7, '0')}`)
+    return knownState(new Map(ids.map((id) => [id, 3])), 1)
+  }
+  let states: TagStates = []
+  for (let day = 1; day <= 31; day++) states = decodeStates(encodeStates(withState(states, { day, state: many(day) })))
+  expect(encodeStates(states).length).toBeLessThan(500_000)
+  expect(states).toHaveLength(31)
+  expect(plain(states[0]?.state)).toEqual(many(1))
+  expect(plain(states.at(-1)?.state)).toEqual({ kind: 'known', size: 1, counts: [0, 0, 0, 15_031, 0, 0], severities: undefined })
+})
+
+test('months and keys', () => {
+  expect(monthDay(Date.UTC(2026, 0, 31) / 86_400_000)).toEqual({ month: '202601', day: 31 })
+  expect(['202601', '202612'].map((month) => monthBefore(month))).toEqual(['202512', '202611'])
+  expect(monthBefore('202601', 13)).toBe('202412')
+  const tag = { repo: trustedUid(`${'a'.repeat(40)}/${'b'.repeat(16)}`), name: '1.2_x-3' }
+  expect(tagOfKey(countsKey('202601', tag))).toEqual(tag)
+})
