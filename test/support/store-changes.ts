@@ -1,7 +1,7 @@
 import { entriesOf } from '../../src/store/pages.ts'
 import type { Revision, Store } from '../../src/store/store.ts'
 
-/** What the leader writes now and then, whatever a test does: audit segments, progress of deliveries, counts, states of feeds, contents of images, and vulnerability counts. */
+/** What leaders write now and then, whatever a test does: audit, progress of deliveries, usage, states of feeds, contents and vulnerability counts. */
 const background = [
   'x/audit/',
   'x/events/progress/',

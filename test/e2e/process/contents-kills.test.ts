@@ -36,7 +36,7 @@ interface Ground {
   start(): Promise<TaprootProcess>
 }
 
-/** What the process does when it is killed: a name in its folders that shows it, and the longest time from then to the kill, in milliseconds. */
+/** What the process does when it is killed. A name in its folders shows it. The kill follows at most so many milliseconds later. */
 const phases = [
   { what: 'reads an image', folder: 'contents-reading', isShown: (name: string) => name.startsWith('taproot-reading-'), mostMs: 250 },
   { what: 'builds and merges segments', folder: 'contents', isShown: (name: string) => name.endsWith('.part'), mostMs: 40 },
