@@ -75,8 +75,9 @@ function queryOf(schemas, message, { without, prefix = '' }) {
     const isPlain = field.message === undefined || field.message.typeName.startsWith('google.protobuf.')
     if (field.fieldKind === 'map') return []
     if (!isPlain && field.fieldKind === 'message') return queryOf(schemas, field.message, { without: [], prefix: `${name}.` })
-    const { description, ...schema } = schemas.field(field, 'request')
-    if (!isPlain) schema.items = textForm(field)
+    const { description, ...schema } = isPlain
+      ? schemas.field(field, 'request')
+      : { type: 'array', items: textForm(field), description: schemas.comment(`${field.parent.typeName}.${field.name}`) }
     const required = fieldAccess(field).required && prefix === ''
     return [{ name, in: 'query', ...(description === undefined ? {} : { description }), ...(required ? { required } : {}), schema }]
   })
@@ -90,7 +91,7 @@ function bodyOf(schemas, row, { binding, variables }) {
   const schema =
     binding.body === '*'
       ? schemas.object(row.input, { form, fields: row.input.fields.filter(({ name }) => !named.includes(name)) })
-      : schemas.of(fieldAt(row.input, [binding.body]).message, form)
+      : schemas.bare(fieldAt(row.input, [binding.body]), form)
   return { required: binding.body !== '*' || (schema.required ?? []).length > 0, content: { 'application/json': { schema } } }
 }
 
@@ -226,7 +227,9 @@ function documentOf(comments, { title, about, rows, version }) {
     paths,
     components: {
       securitySchemes: { token: { type: 'http', scheme: 'bearer', description: 'An access token, from `/sts/exchange` or a sign-in.' } },
-      parameters: headers,
+      parameters: Object.fromEntries(
+        Object.entries(headers).filter(([name]) => rows.some((row) => headersFor(row).some(({ $ref }) => $ref.endsWith(`/${name}`)))),
+      ),
       responses: { Error: { description: 'An error.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } } },
       schemas: { Error: errorSchema, ...schemas.all() },
     },

@@ -99,14 +99,15 @@ export class Schemas {
   /** Returns the schema of a field. Constraints hold for requests: answers have what was valid when it was written. */
   field(field, form) {
     const rules = form === 'answer' ? undefined : rulesOf(field)
-    const bare = this.#bare(field, form, rules)
+    const bare = this.bare(field, form, rules)
     const constraints = rules === undefined ? {} : keywordsOf(rules)
     if (rules !== undefined && ignoresEmpty(rules) && constraints.pattern !== undefined) constraints.pattern = `^$|${constraints.pattern}`
     const description = this.comment(`${field.parent.typeName}.${field.name}`)
     return { ...bare, ...constraints, ...(description === '' ? {} : { description }) }
   }
 
-  #bare(field, form, rules) {
+  /** Returns the schema of a field without its description and constraints. */
+  bare(field, form, rules) {
     switch (field.fieldKind) {
       case 'scalar':
         return scalarOf(field.scalar, field)

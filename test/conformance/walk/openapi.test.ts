@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
-import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { fromJson, toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
-import { methods } from '../../../src/base/schema/schema.ts'
+import { methods, registry } from '../../../src/base/schema/schema.ts'
 import type { TestServer } from '../../support/test-server.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
@@ -78,9 +78,13 @@ function* queryOf(request: JsonObject, prefix = ''): Generator<[string, string]>
 const camelCase = (snake: string): string => snake.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 /** Returns the path, query and body of a request, as the schema of its method places the fields. */
-function requestOf({ http }: MethodRow, template: string, request: JsonObject): { path: string; query: [string, string][]; body: JsonValue | undefined } {
+function requestOf(
+  { http, input }: MethodRow,
+  template: string,
+  request: JsonObject,
+): { path: string; query: [string, string][]; body: JsonValue | undefined } {
   const [binding] = http
-  const rest = structuredClone(request)
+  const rest = toJson(input, fromJson(input, request, { registry }), { registry }) as JsonObject // a message is an object
   let path = template
   // The variables of the document are in the order of those of the schema, whose names differ.
   for (const [, text = ''] of binding?.template.matchAll(/\{([a-z_.]+)/g) ?? []) {

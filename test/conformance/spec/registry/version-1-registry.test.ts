@@ -63,7 +63,6 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
     expect(await spec.ok('Registry/CreateTag', { repoId, tag: { name: '1.0-r3' } }, { token })).toMatchObject({ id, digest, bundles: [] })
     expect(await spec.ok('Registry/UpdateTag', { id, deprecated: true }, { token })).toMatchObject({ id, digest, deprecated: true })
     expectFailure(await spec.call('Registry/UpdateTag', { id, name: 'other' }, { token }), { code: 3, fields: ['name'] })
-    expectFailure(await spec.call('Registry/CreateTag', { repoId, tag: { name: 'undecided' } }, { token }), { code: 3, fields: ['digest'] })
     await spec.ok('Registry/UpdateTag', { id, name: '1.0-r3' }, { token })
     const named = async (filter: JsonObject): Promise<unknown[]> =>
       itemsOf(await spec.ok('Registry/ListTags', { uidp: { childrenOf: repoId }, ...filter }, { token }), 'items')
