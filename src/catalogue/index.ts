@@ -18,6 +18,6 @@ export { importInServer, serveImports, type ImportSummary, type ImportWatcher } 
 export { CatalogueError, formatOf, openForReading, openForWriting, type CatalogueTables } from './files/catalogue-file.ts'
 export { deleteCatalogue, fetchCatalogue, pushCatalogue } from './publish/artifact.ts'
 export type { PublishedCatalogue } from './publish/catalogue-record.ts'
-export { severityOf } from './exports/cvss-scores.ts'
+export { readVectors, severityOf } from './exports/cvss-scores.ts'
 export { exportRoutes } from './exports/export-routes.ts'
 export type { OsvFacts, OsvRange, OsvVersions } from './advisories/osv-facts.ts'

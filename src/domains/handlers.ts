@@ -65,7 +65,16 @@ import {
   batchCreateRoleBindings,
   acceptTerms,
 } from '../iam/index.ts'
-import { listCumulativeVulnCountReports, listPackageImages, listPackages, listVulnCountReports, listVulnerabilities } from '../contents/index.ts'
+import {
+  getRawVulnReport,
+  getVulnReport,
+  listCumulativeVulnCountReports,
+  listPackageImages,
+  listPackages,
+  listVulnCountReports,
+  listVulnReports,
+  listVulnerabilities,
+} from '../contents/index.ts'
 import {
   getRepoReadme,
   updateRepoReadme,
@@ -158,6 +167,9 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.ContentsService/ListPackages': listPackages,
   'taproot.registry.v2.ContentsService/ListVulnerabilities': listVulnerabilities,
   'taproot.registry.v2.VulnReportsService/ListCumulativeVulnCountReports': listCumulativeVulnCountReports,
+  'taproot.registry.v2.VulnReportsService/GetRawVulnReport': getRawVulnReport,
+  'taproot.registry.v2.VulnReportsService/GetVulnReport': getVulnReport,
+  'taproot.registry.v2.VulnReportsService/ListVulnReports': listVulnReports,
   'taproot.registry.v2.VulnReportsService/ListVulnCountReports': listVulnCountReports,
   'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
   'taproot.registry.v2.ImagesService/GetSize': getSize,

@@ -87,6 +87,24 @@ function baseScoreOf({ type, score }: Pick<Severity, 'type' | 'score'>): number 
   }
 }
 
+/** A valid vector of any version of CVSS. */
+export interface ReadVector {
+  /** For example `3.1`. */
+  readonly version: string
+  /** From 0 to 10. */
+  readonly score: number
+  readonly vector: string
+}
+
+/** Returns the valid vectors, the newest version of CVSS first. */
+export function readVectors(scores: readonly Pick<Severity, 'type' | 'score'>[]): readonly ReadVector[] {
+  const found = scores.flatMap((one) => {
+    const score = baseScoreOf(one)
+    return score === undefined ? [] : [{ version: /^CVSS:(\d\.\d)\//.exec(one.score)?.[1] ?? '2.0', score, vector: one.score }]
+  })
+  return found.sort((one, other) => (one.version > other.version ? -1 : one.version < other.version ? 1 : 0))
+}
+
 /** Returns the level of the first valid vector of the newest version of CVSS. Undefined if there is none. */
 export function severityOf(scores: readonly Pick<Severity, 'type' | 'score'>[]): CvssV3['baseSeverity'] | undefined {
   for (const type of [Severity_Type.CVSS_V4, Severity_Type.CVSS_V3, Severity_Type.CVSS_V2]) {

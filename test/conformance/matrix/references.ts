@@ -309,16 +309,17 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 5, 5, 5, 5, 5],
     ...held,
   })),
-  ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'].map(
-    (method): ReferenceRow => ({
-      field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
-      method,
-      request: (digest, own) => repo(own, digest),
-      root: [0, 5, 5, 5, 5, 5],
-      subgroup: [0, 5, 5, 5, 5, 5],
-      ...held,
-    }),
-  ),
+  ...[
+    ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'],
+    ...['VulnReportsService/GetVulnReport', 'VulnReportsService/ListVulnReports', 'VulnReportsService/GetRawVulnReport'],
+  ].map((method): ReferenceRow => ({
+    field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
+    method,
+    request: (digest, own) => repo(own, digest),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    ...held,
+  })),
 ]
 
 /** Returns the value of the reference row in each place, in the order of Codes. */

@@ -45,6 +45,8 @@ export const noReferences: readonly string[] = [
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
   'advisory.v2.ImageRef.tags',
+  // A tag of the repo of the request.
+  'registry.v2.ListVulnReportsRequest.tag',
   // Filters of the packages of one image.
   'registry.v2.ListVulnerabilitiesRequest.platform',
   ...['platform', 'names', 'types', 'query'].map((field) => `registry.v2.ListPackagesRequest.${field}`),

@@ -174,6 +174,20 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** VulnReportsService, but for counts, whose requests name images in another way. */
+const reportCases: Readonly<Record<string, MethodCase>> = {
+  'VulnReportsService/GetVulnReport': { request: image, badInputs: badDigest },
+  'VulnReportsService/GetRawVulnReport': { request: image, badInputs: badDigest },
+  'VulnReportsService/ListVulnReports': {
+    request: image,
+    badInputs: [
+      ...badDigest.filter(({ breaks = [] }) => !breaks.includes('digest:required')),
+      { what: 'a tag that is none', breaks: ['tag:string.pattern'], request: (valid) => ({ ...valid, tag: 'a tag' }), fields: ['tag'] },
+      { what: 'a tag that the repo does not have', request: ({ repoUid = '' }) => ({ repoUid, tag: 'none' }), code: 5 },
+    ],
+  },
+}
+
 const badTagName: readonly BadInput[] = [
   { what: 'no tag', breaks: ['tag:required'], request: (valid) => ({ ...valid, tag: '' }), fields: ['tag'] },
   { what: 'a tag that is none', breaks: ['tag:string.pattern'], request: (valid) => ({ ...valid, tag: 'a tag' }), fields: ['tag'] },
@@ -216,4 +230,4 @@ const historyCases: Readonly<Record<string, MethodCase>> = {
 }
 
 /** Tags, images, history. */
-export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...contentsCases, ...historyCases }
+export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...contentsCases, ...reportCases, ...historyCases }

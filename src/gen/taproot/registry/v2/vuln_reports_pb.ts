@@ -2,8 +2,8 @@
 // @generated from file taproot/registry/v2/vuln_reports.proto (package taproot.registry.v2, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
@@ -11,16 +11,17 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { ImageRef } from "../../advisory/v2/advisory_pb.ts";
 import { file_taproot_advisory_v2_advisory } from "../../advisory/v2/advisory_pb.ts";
+import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
-import type { Vulnerability_SeverityLevel } from "./contents_pb.ts";
+import type { ImageContents, Vulnerability, Vulnerability_SeverityLevel } from "./contents_pb.ts";
 import { file_taproot_registry_v2_contents } from "./contents_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file taproot/registry/v2/vuln_reports.proto.
  */
 export const file_taproot_registry_v2_vuln_reports: GenFile = /*@__PURE__*/
-  fileDesc("CiZ0YXByb290L3JlZ2lzdHJ5L3YyL3Z1bG5fcmVwb3J0cy5wcm90bxITdGFwcm9vdC5yZWdpc3RyeS52MiLFAQobTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0Ej4KCmltYWdlX3JlZnMYASADKAsyHS50YXByb290LmFkdmlzb3J5LnYyLkltYWdlUmVmQgvgQQK6SAWSAQIQZBIzCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEjEKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECImUKHExpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2USRQoSdnVsbl9jb3VudF9yZXBvcnRzGAEgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuQ291bnRSZXBvcnRCA+BBAyLPAQoPVnVsbkNvdW50UmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEQoEcmVwbxgCIAEoCUID4EEDEhAKA3RhZxgDIAEoCUID4EEDEi0KBGRhdGUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSOAoLdnVsbl9jb3VudHMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5Db3VudEID4EEDEhcKCnNpemVfYnl0ZXMYBiABKANCA+BBAyKAAQoJVnVsbkNvdW50Ek0KDnNldmVyaXR5X2xldmVsGAEgASgOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCA+BBAxISCgVjb3VudBgCIAEoBUID4EEDEhAKA2lkcxgDIAMoCUID4EEDMpADChJWdWxuUmVwb3J0c1NlcnZpY2USsQEKFExpc3RWdWxuQ291bnRSZXBvcnRzEjAudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1JlcXVlc3QaMS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2UiNJACAarnGAYIAxIC/QyC0+STAiESHy9yZWdpc3RyeS92Mi92dWxuUmVwb3J0cy9jb3VudHMSxQEKHkxpc3RDdW11bGF0aXZlVnVsbkNvdW50UmVwb3J0cxIwLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0GjEudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1Jlc3BvbnNlIj6QAgGq5xgGCAMSAv0MgtPkkwIrEikvcmVnaXN0cnkvdjIvdnVsblJlcG9ydHMvY3VtdWxhdGl2ZUNvdW50c2IGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_advisory_v2_advisory, file_taproot_api_v1_rule, file_taproot_registry_v2_contents]);
+  fileDesc("CiZ0YXByb290L3JlZ2lzdHJ5L3YyL3Z1bG5fcmVwb3J0cy5wcm90bxITdGFwcm9vdC5yZWdpc3RyeS52MiLFAQobTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0Ej4KCmltYWdlX3JlZnMYASADKAsyHS50YXByb290LmFkdmlzb3J5LnYyLkltYWdlUmVmQgvgQQK6SAWSAQIQZBIzCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEjEKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECImUKHExpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2USRQoSdnVsbl9jb3VudF9yZXBvcnRzGAEgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuQ291bnRSZXBvcnRCA+BBAyLPAQoPVnVsbkNvdW50UmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEQoEcmVwbxgCIAEoCUID4EEDEhAKA3RhZxgDIAEoCUID4EEDEi0KBGRhdGUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSOAoLdnVsbl9jb3VudHMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5Db3VudEID4EEDEhcKCnNpemVfYnl0ZXMYBiABKANCA+BBAyKAAQoJVnVsbkNvdW50Ek0KDnNldmVyaXR5X2xldmVsGAEgASgOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCA+BBAxISCgVjb3VudBgCIAEoBUID4EEDEhAKA2lkcxgDIAMoCUID4EEDImUKFEdldFZ1bG5SZXBvcnRSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JCJoChdHZXRSYXdWdWxuUmVwb3J0UmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQi3gEKFkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QSGQoIcmVwb191aWQYASABKAlCB+BBApDnGAESMgoGZGlnZXN0GAIgASgJQiLgQQG6SBzYAQFyFzIVXnNoYTI1NjpbMC05YS1mXXs2NH0kEj0KA3RhZxgDIAEoCUIw4EEBukgq2AEBciUyI15bYS16QS1aMC05X11bYS16QS1aMC05Ll8tXXswLDEyN30kEjYKDWNyZWF0ZWRfc2luY2UYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQEiVQoXTGlzdFZ1bG5SZXBvcnRzUmVzcG9uc2USOgoMdnVsbl9yZXBvcnRzGAEgAygLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuUmVwb3J0QgPgQQMisgIKClZ1bG5SZXBvcnQSFQoIcmVwb191aWQYASABKAlCA+BBAxITCgZkaWdlc3QYAiABKAlCA+BBAxI2CgdzY2FubmVyGAMgASgLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuU2Nhbm5lckID4EEDEjQKC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKB21hdGNoZXMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5NYXRjaEID4EEDEjcKBmltYWdlcxgGIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuSW1hZ2VDb250ZW50c0ID4EEDEhsKDmhhc19hZHZpc29yaWVzGAcgASgIQgPgQQMibgoLVnVsblNjYW5uZXISEQoEbmFtZRgBIAEoCUID4EEDEhQKB3ZlcnNpb24YAiABKAlCA+BBAxI2Cg1kYl9idWlsZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDIuMBCglWdWxuTWF0Y2gSPgoNdnVsbmVyYWJpbGl0eRgBIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eUID4EEDEhgKC2Rlc2NyaXB0aW9uGAIgASgJQgPgQQMSGQoMcmVsYXRlZF91cmxzGAMgAygJQgPgQQMSMQoEY3ZzcxgEIAMoCzIeLnRhcHJvb3QucmVnaXN0cnkudjIuQ3Zzc1Njb3JlQgPgQQMSLgoDZml4GAUgASgLMhwudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4QgPgQQMiSgoJQ3Zzc1Njb3JlEhQKB3ZlcnNpb24YASABKAlCA+BBAxISCgVzY29yZRgCIAEoAUID4EEDEhMKBnZlY3RvchgDIAEoCUID4EEDIpYBCgdWdWxuRml4EjYKBXN0YXRlGAEgASgOMiIudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4LlN0YXRlQgPgQQMSFQoIdmVyc2lvbnMYAiADKAlCA+BBAyI8CgVTdGF0ZRILCgdVTktOT1dOEAASCQoFRklYRUQQARINCglOT1RfRklYRUQQAhIMCghXT05UX0ZJWBADItsBCg1SYXdWdWxuUmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEwoGZGlnZXN0GAIgASgJQgPgQQMSNgoHc2Nhbm5lchgDIAEoCzIgLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsblNjYW5uZXJCA+BBAxI0CgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIXCgptZWRpYV90eXBlGAUgASgJQgPgQQMSFwoKcmF3X3JlcG9ydBgGIAEoDEID4EEDMsQHChJWdWxuUmVwb3J0c1NlcnZpY2USsQEKFExpc3RWdWxuQ291bnRSZXBvcnRzEjAudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1JlcXVlc3QaMS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2UiNJACAarnGAYIAxIC/QyC0+STAiESHy9yZWdpc3RyeS92Mi92dWxuUmVwb3J0cy9jb3VudHMSxQEKHkxpc3RDdW11bGF0aXZlVnVsbkNvdW50UmVwb3J0cxIwLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0GjEudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1Jlc3BvbnNlIj6QAgGq5xgGCAMSAv0MgtPkkwIrEikvcmVnaXN0cnkvdjIvdnVsblJlcG9ydHMvY3VtdWxhdGl2ZUNvdW50cxK2AQoNR2V0VnVsblJlcG9ydBIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0VnVsblJlcG9ydFJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5SZXBvcnQiWZACAarnGA4IAhIExQyUBSIEUmVwb4LT5JMCPhI8L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS92dWxuUmVwb3J0ErUBCg9MaXN0VnVsblJlcG9ydHMSKy50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QaLC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1Jlc3BvbnNlIkeQAgGq5xgMCAISAv0MIgRSZXBvgtPkkwIuEiwvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS92dWxuUmVwb3J0cxLAAQoQR2V0UmF3VnVsblJlcG9ydBIsLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmF3VnVsblJlcG9ydFJlcXVlc3QaIi50YXByb290LnJlZ2lzdHJ5LnYyLlJhd1Z1bG5SZXBvcnQiWpACAarnGAwIAhIC/QwiBFJlcG+C0+STAkESPy9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb191aWQ9Kip9L2RpZ2VzdHMve2RpZ2VzdH0vcmF3VnVsblJlcG9ydGIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_advisory_v2_advisory, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_registry_v2_contents]);
 
 /**
  * @generated from message taproot.registry.v2.ListVulnCountReportsRequest
@@ -154,7 +155,394 @@ export const VulnCountSchema: GenMessage<VulnCount> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_vuln_reports, 3);
 
 /**
- * Vulnerabilities of tags over time.
+ * @generated from message taproot.registry.v2.GetVulnReportRequest
+ */
+export type GetVulnReportRequest = Message<"taproot.registry.v2.GetVulnReportRequest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.GetVulnReportRequest.
+ * Use `create(GetVulnReportRequestSchema)` to create a new message.
+ */
+export const GetVulnReportRequestSchema: GenMessage<GetVulnReportRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 4);
+
+/**
+ * @generated from message taproot.registry.v2.GetRawVulnReportRequest
+ */
+export type GetRawVulnReportRequest = Message<"taproot.registry.v2.GetRawVulnReportRequest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.GetRawVulnReportRequest.
+ * Use `create(GetRawVulnReportRequestSchema)` to create a new message.
+ */
+export const GetRawVulnReportRequestSchema: GenMessage<GetRawVulnReportRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 5);
+
+/**
+ * @generated from message taproot.registry.v2.ListVulnReportsRequest
+ */
+export type ListVulnReportsRequest = Message<"taproot.registry.v2.ListVulnReportsRequest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * The digest of an image or index. With it, `tag` is ignored.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * The name of a tag. Without digest and tag, `latest` is meant.
+   *
+   * @generated from field: string tag = 3;
+   */
+  tag: string;
+
+  /**
+   * Only reports that changed at this time or later.
+   *
+   * @generated from field: google.protobuf.Timestamp created_since = 4;
+   */
+  createdSince?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListVulnReportsRequest.
+ * Use `create(ListVulnReportsRequestSchema)` to create a new message.
+ */
+export const ListVulnReportsRequestSchema: GenMessage<ListVulnReportsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 6);
+
+/**
+ * @generated from message taproot.registry.v2.ListVulnReportsResponse
+ */
+export type ListVulnReportsResponse = Message<"taproot.registry.v2.ListVulnReportsResponse"> & {
+  /**
+   * In the order of the index.
+   *
+   * @generated from field: repeated taproot.registry.v2.VulnReport vuln_reports = 1;
+   */
+  vulnReports: VulnReport[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListVulnReportsResponse.
+ * Use `create(ListVulnReportsResponseSchema)` to create a new message.
+ */
+export const ListVulnReportsResponseSchema: GenMessage<ListVulnReportsResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 7);
+
+/**
+ * The vulnerabilities of an image, as the catalogues say now.
+ *
+ * @generated from message taproot.registry.v2.VulnReport
+ */
+export type VulnReport = Message<"taproot.registry.v2.VulnReport"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * The digest of the image or index.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * @generated from field: taproot.registry.v2.VulnScanner scanner = 3;
+   */
+  scanner?: VulnScanner | undefined;
+
+  /**
+   * The later one of two times: when the image was read, and when the advisories were imported.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 4;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * What is `AFFECTED` or `UNDER_INVESTIGATION`, sorted by id and then by package URL.
+   *
+   * @generated from field: repeated taproot.registry.v2.VulnMatch matches = 5;
+   */
+  matches: VulnMatch[];
+
+  /**
+   * How the contents of the images became known. Of an image that was not read, the report says nothing.
+   *
+   * @generated from field: repeated taproot.registry.v2.ImageContents images = 6;
+   */
+  images: ImageContents[];
+
+  /**
+   * False if no advisories were imported. Then no vulnerability can be known.
+   *
+   * @generated from field: bool has_advisories = 7;
+   */
+  hasAdvisories: boolean;
+};
+
+/**
+ * Describes the message taproot.registry.v2.VulnReport.
+ * Use `create(VulnReportSchema)` to create a new message.
+ */
+export const VulnReportSchema: GenMessage<VulnReport> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 8);
+
+/**
+ * What made a report.
+ *
+ * @generated from message taproot.registry.v2.VulnScanner
+ */
+export type VulnScanner = Message<"taproot.registry.v2.VulnScanner"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The version of what read the image. Absent if it was not read.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * When the advisories were imported.
+   *
+   * @generated from field: google.protobuf.Timestamp db_build_time = 3;
+   */
+  dbBuildTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v2.VulnScanner.
+ * Use `create(VulnScannerSchema)` to create a new message.
+ */
+export const VulnScannerSchema: GenMessage<VulnScanner> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 9);
+
+/**
+ * A vulnerability in a package of an image.
+ *
+ * @generated from message taproot.registry.v2.VulnMatch
+ */
+export type VulnMatch = Message<"taproot.registry.v2.VulnMatch"> & {
+  /**
+   * @generated from field: taproot.registry.v2.Vulnerability vulnerability = 1;
+   */
+  vulnerability?: Vulnerability | undefined;
+
+  /**
+   * What it is, in a sentence or two. Absent if it is unknown.
+   *
+   * @generated from field: string description = 2;
+   */
+  description: string;
+
+  /**
+   * Links of the catalogue of vulnerabilities.
+   *
+   * @generated from field: repeated string related_urls = 3;
+   */
+  relatedUrls: string[];
+
+  /**
+   * One for each valid vector, the newest version of CVSS first.
+   *
+   * @generated from field: repeated taproot.registry.v2.CvssScore cvss = 4;
+   */
+  cvss: CvssScore[];
+
+  /**
+   * @generated from field: taproot.registry.v2.VulnFix fix = 5;
+   */
+  fix?: VulnFix | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v2.VulnMatch.
+ * Use `create(VulnMatchSchema)` to create a new message.
+ */
+export const VulnMatchSchema: GenMessage<VulnMatch> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 10);
+
+/**
+ * A score of CVSS.
+ *
+ * @generated from message taproot.registry.v2.CvssScore
+ */
+export type CvssScore = Message<"taproot.registry.v2.CvssScore"> & {
+  /**
+   * For example `3.1`.
+   *
+   * @generated from field: string version = 1;
+   */
+  version: string;
+
+  /**
+   * From 0 to 10.
+   *
+   * @generated from field: double score = 2;
+   */
+  score: number;
+
+  /**
+   * @generated from field: string vector = 3;
+   */
+  vector: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.CvssScore.
+ * Use `create(CvssScoreSchema)` to create a new message.
+ */
+export const CvssScoreSchema: GenMessage<CvssScore> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 11);
+
+/**
+ * Whether there is a fix.
+ *
+ * @generated from message taproot.registry.v2.VulnFix
+ */
+export type VulnFix = Message<"taproot.registry.v2.VulnFix"> & {
+  /**
+   * @generated from field: taproot.registry.v2.VulnFix.State state = 1;
+   */
+  state: VulnFix_State;
+
+  /**
+   * Versions that have the fix.
+   *
+   * @generated from field: repeated string versions = 2;
+   */
+  versions: string[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.VulnFix.
+ * Use `create(VulnFixSchema)` to create a new message.
+ */
+export const VulnFixSchema: GenMessage<VulnFix> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 12);
+
+/**
+ * @generated from enum taproot.registry.v2.VulnFix.State
+ */
+export const VulnFix_State = {
+  /**
+   * It is not known.
+   *
+   * @generated from enum value: UNKNOWN = 0;
+   */
+  UNKNOWN: 0,
+
+  /**
+   * A version has the fix.
+   *
+   * @generated from enum value: FIXED = 1;
+   */
+  FIXED: 1,
+
+  /**
+   * There is no fix yet.
+   *
+   * @generated from enum value: NOT_FIXED = 2;
+   */
+  NOT_FIXED: 2,
+
+  /**
+   * No fix is planned.
+   *
+   * @generated from enum value: WONT_FIX = 3;
+   */
+  WONT_FIX: 3,
+} as const;
+
+/**
+ * @generated from enum taproot.registry.v2.VulnFix.State
+ */
+export type VulnFix_State = (typeof VulnFix_State)[keyof typeof VulnFix_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.VulnFix.State.
+ */
+export const VulnFix_StateSchema: GenEnum<VulnFix_State> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_vuln_reports, 12, 0);
+
+/**
+ * A report as a document.
+ *
+ * @generated from message taproot.registry.v2.RawVulnReport
+ */
+export type RawVulnReport = Message<"taproot.registry.v2.RawVulnReport"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * @generated from field: taproot.registry.v2.VulnScanner scanner = 3;
+   */
+  scanner?: VulnScanner | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp create_time = 4;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * For example `application/vnd.cyclonedx+json; version=1.6`.
+   *
+   * @generated from field: string media_type = 5;
+   */
+  mediaType: string;
+
+  /**
+   * @generated from field: bytes raw_report = 6;
+   */
+  rawReport: Uint8Array;
+};
+
+/**
+ * Describes the message taproot.registry.v2.RawVulnReport.
+ * Use `create(RawVulnReportSchema)` to create a new message.
+ */
+export const RawVulnReportSchema: GenMessage<RawVulnReport> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 13);
+
+/**
+ * Vulnerabilities of images as reports, and of tags over time.
  *
  * @generated from service taproot.registry.v2.VulnReportsService
  */
@@ -179,6 +567,36 @@ export const VulnReportsService: GenService<{
     methodKind: "unary";
     input: typeof ListVulnCountReportsRequestSchema;
     output: typeof ListVulnCountReportsResponseSchema;
+  },
+  /**
+   * Returns all vulnerabilities of an image, or of all images of an index, with what is known about them.
+   *
+   * @generated from rpc taproot.registry.v2.VulnReportsService.GetVulnReport
+   */
+  getVulnReport: {
+    methodKind: "unary";
+    input: typeof GetVulnReportRequestSchema;
+    output: typeof VulnReportSchema;
+  },
+  /**
+   * Lists one report for each image of a digest, or of a tag.
+   *
+   * @generated from rpc taproot.registry.v2.VulnReportsService.ListVulnReports
+   */
+  listVulnReports: {
+    methodKind: "unary";
+    input: typeof ListVulnReportsRequestSchema;
+    output: typeof ListVulnReportsResponseSchema;
+  },
+  /**
+   * Returns the report of an image, or of all images of an index, as a document for other programs: JSON of CycloneDX 1.6.
+   *
+   * @generated from rpc taproot.registry.v2.VulnReportsService.GetRawVulnReport
+   */
+  getRawVulnReport: {
+    methodKind: "unary";
+    input: typeof GetRawVulnReportRequestSchema;
+    output: typeof RawVulnReportSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v2_vuln_reports, 0);
