@@ -22,14 +22,20 @@ const maxAdvisoryBytes = 64 * 1024 * 1024
 /** The most packages that one answer compares, and the most vulnerabilities in it. */
 const maxPackages = 20_000
 const maxVulnerabilities = 50_000
-/** Number of answers to remember for each catalogue, and the most vulnerabilities of such an answer: the next pages of a list need it again. */
-const rememberedAnswers = 50
-const rememberedVulnerabilities = 1_000
+/** The most vulnerabilities to remember for each catalogue, in the last answers: the next pages of a list need them again. */
+const rememberedVulnerabilities = maxVulnerabilities
+/** The least weight of an answer. */
+const leastWeight = 50
 
 /** What is found for the images of one repo. */
 interface VulnerabilityQuery {
   readonly images: readonly ReadImage[]
   readonly states: readonly VulnerabilityState[]
+}
+
+/** Returns the weight of an answer: the number of its vulnerabilities. A small one takes memory as well. */
+function rememberedWeight(found: readonly PackageVulnerability[]): number {
+  return Math.max(leastWeight, found.length)
 }
 
 /** Answers by catalogue. Another catalogue is another source. */
@@ -52,13 +58,13 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   const [first] = query.images
   if (imageContents === undefined || source === undefined || first === undefined) return []
   const groups = groupsFor(services, first.repo)
-  const known = answers.get(source) ?? new RecentMap(rememberedAnswers)
+  const known = answers.get(source) ?? new RecentMap(rememberedVulnerabilities, rememberedWeight)
   answers.set(source, known)
   const key = JSON.stringify([groups, query.states, query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs])])
   const remembered = known.get(key)
   if (remembered !== undefined) return remembered
   const found = await compared({ imageContents, source, groups }, query, turn)
-  if (found.length <= rememberedVulnerabilities) known.set(key, found)
+  known.set(key, found)
   return found
 }
 

@@ -1,7 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { digestOf } from '../../src/base/digest.ts'
 import { trustedUid } from '../../src/base/uid.ts'
+import type { ContentsSource } from '../../src/cache/lists/contents-source.ts'
 import { imageType, manifestOf, OciClient } from '../registry/oci/oci-client.ts'
 import { hasPypaData, importDocuments, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
 import { documentsIn, scanPython, zipOf, type PythonDocument } from '../support/parts/osv-scanner.ts'
@@ -87,6 +88,11 @@ function differences(ours: readonly Finding[], theirs: ReadonlyMap<string, reado
   return { missing, more: more.map(({ key, ids }) => `${key} ${[...ids].join(' ')}`) }
 }
 
+/** Returns a method of the source. */
+function bound(source: ContentsSource, key: string | symbol): unknown {
+  return source[key as keyof ContentsSource].bind(source) // the source has methods only
+}
+
 describe('the vulnerabilities of an image', () => {
   let server: TestServer
   beforeAll(async () => void (server = await startTestServer({ store: 'sqlite', env: { TAPROOT_REGISTRY_READ_CONTENTS: 'true' } })))
@@ -128,6 +134,29 @@ describe('the vulnerabilities of an image', () => {
       if (pageToken === '') return found
     }
   }
+
+  test('are found once for all pages of a long list', async () => {
+    const name = freshName('org')
+    const organisation = { ...(await makeOrganisation(server, name)), name }
+    const documents = Array.from({ length: 1_001 }, (_, at) => osvDocument(`MANY-${at}`, python('taproot-many', { versions: ['1'] })))
+    await importDocuments(server, organisation.group, documents)
+    const image = await pushed(organisation, ['taproot-many==1'])
+    await expect.poll(async () => (await foundIn(image, organisation.token)).length, { timeout: 60_000 }).toBe(documents.length)
+    const { services } = server.running.engine
+    const { imageContents } = services
+    if (imageContents === undefined) throw new Error('the server has no upstream')
+    let compared = 0
+    const match: ContentsSource['match'] = (question, turn) => {
+      compared += 1
+      return imageContents.match(question, turn)
+    }
+    // An answer about another state is not known yet.
+    const other = { ...image, states: ['AFFECTED'] }
+    Object.assign(services, { imageContents: new Proxy(imageContents, { get: (target, key) => (key === 'match' ? match : bound(target, key)) }) })
+    onTestFinished(() => void Object.assign(services, { imageContents }))
+    expect(await foundIn(other, organisation.token)).toHaveLength(documents.length)
+    expect(compared).toBe(1)
+  })
 
   // docs/images.md#compared-with-osv-scanner
   test('are those that osv-scanner finds in the exported advisories', async () => {
