@@ -2,10 +2,10 @@ import { errorText } from '../base/error-text.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
-import { unreadPrefix } from '../registry/index.ts'
+import { unreadPrefix, UpstreamError } from '../registry/index.ts'
 import type { ImageContents, ImageIndex, PackageSource } from './image-contents.ts'
-import type { ContentRetry } from './package.ts'
-import { readContents } from './reading/read-contents.ts'
+import { ContentError, type ContentRetry } from './package.ts'
+import { readContents, unreadContents, type ReadingOptions, type ReadManifest } from './reading/read-contents.ts'
 import { Publisher, type PublishedContents } from './segments/publisher.ts'
 import type { StoredImage } from './segments/segment-builder.ts'
 import type { SegmentsOptions } from './segments/segments.ts'
@@ -35,6 +35,9 @@ const publishedAfterMs = 3_000
 /** How often images that are gone are looked for, in milliseconds. */
 const sweepEveryMs = 24 * 3_600_000
 
+/** The number of times that an image is read at once if the upstream fails for it alone. Then it waits like one that the upstream does not have. */
+const triesAtOnce = 3
+
 /** A manifest that was read, and when it is to be read again. */
 interface DoneImage {
   readonly image: UnreadImage
@@ -54,6 +57,8 @@ export class ContentsJob {
   readonly #unread: UnreadImages
   /** Images that could not be read in this round, by key. */
   #failed = new Set<string>()
+  /** The number of times that the upstream failed for an image alone, by key. */
+  readonly #failures = new Map<string, number>()
   /** The key after which the next organisation's turn is. */
   #after = ''
   /** True once it is known that this version of the readers read all images, or was asked to. */
@@ -67,7 +72,7 @@ export class ContentsJob {
 
   /**
    * Reads all images that wait. Organisations take turns. If the platform could not read some of them, they wait on, the others are read, and the promise
-   * rejects with the last error. Rejects with StoreError, UpstreamError, or the signal's reason.
+   * rejects with the last error. If the upstream answers, but fails for an image again and again, the image is tried later. Rejects with StoreError, UpstreamError, or the signal's reason.
    */
   async run(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
     if (!this.#asked) await this.#begin(signal)
@@ -180,9 +185,24 @@ export class ContentsJob {
       older.add(image.digest)
       return undefined
     }
-    const { images, index, retry } = await readContents({ services, upstream, known, folder }, name, signal)
+    const reading: ReadingOptions = { services, upstream, known, folder }
+    const { images, index, retry } = await readContents(reading, name, signal).catch((error: unknown) => this.#afterFailure(reading, { name, error }, signal))
+    this.#failures.delete(name.entry.key)
     // What is known of an image stays if its source does not answer.
     const kept = images.filter(({ digest, problem }) => problem === undefined || retry === 'never' || !older.has(digest))
     return { images: kept.map((contents) => storedOf(contents, clock.now())), indexes: index === undefined ? [] : [index], retry }
+  }
+
+  /** Resolves with the failure as the contents of an image if the upstream answers, but fails for this image again and again. Else rejects with the error. */
+  async #afterFailure(reading: ReadingOptions, { name, error }: { name: UnreadImage; error: unknown }, signal: AbortSignal): Promise<ReadManifest> {
+    signal.throwIfAborted()
+    if (!(error instanceof UpstreamError)) throw error
+    await reading.upstream.ready(signal)
+    const { key } = name.entry
+    const failures = (this.#failures.get(key) ?? 0) + 1
+    this.#failures.set(key, failures)
+    if (failures < triesAtOnce) throw error
+    const failure = new ContentError('UNREADABLE', 'the upstream fails for a part of the image; it is read again', { cause: error, retry: 'daily' })
+    return unreadContents(reading, { name, error: failure }, signal)
   }
 }

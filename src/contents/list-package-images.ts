@@ -14,6 +14,8 @@ import { purlFilter } from './package-url.ts'
 
 /** The most tags of one image in an answer. */
 const maxTags = 50
+/** Maximum number of manifests to look up in parallel. */
+const readsAtOnce = 64
 
 /** Returns what the place in a page token names. The token was sealed for this list. */
 function placeOf(key: CursorKey): NonNullable<PackageImageQuery['after']> {
@@ -23,8 +25,13 @@ function placeOf(key: CursorKey): NonNullable<PackageImageQuery['after']> {
 
 /** Resolves with the images that their repos still hold. Contents of others go within a day. */
 async function heldAmong(services: Services, images: readonly PackageImage[], signal: AbortSignal): Promise<readonly PackageImage[]> {
-  const held = await Promise.all(images.map((image) => heldManifest(services, image, signal)))
-  return images.filter(({ repo }, at) => held[at] !== undefined && services.cache.tables.get('Repo', repo) !== undefined)
+  const found: PackageImage[] = []
+  for (let at = 0; at < images.length; at += readsAtOnce) {
+    const part = images.slice(at, at + readsAtOnce)
+    const held = await Promise.all(part.map((image) => heldManifest(services, image, signal)))
+    found.push(...part.filter((_, index) => held[index] !== undefined))
+  }
+  return found.filter(({ repo }) => services.cache.tables.get('Repo', repo) !== undefined)
 }
 
 /** Returns the names of tags by repo and digest, for the repos and digests of images and their indexes. Looks at the tags of each digest once. */

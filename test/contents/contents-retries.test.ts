@@ -8,6 +8,7 @@ import type { ContentsFacts } from '../../src/cache/lists/contents-source.ts'
 import { ContentsJob } from '../../src/contents/contents-job.ts'
 import { Publisher } from '../../src/contents/segments/publisher.ts'
 import type { SegmentsOptions } from '../../src/contents/segments/segments.ts'
+import { UpstreamError, type Upstream } from '../../src/registry/upstream/upstream.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { manifestOf, descriptorOf, indexType } from '../registry/oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
@@ -18,16 +19,27 @@ import { syft } from './sbom-samples.ts'
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 
+/** Returns a method of the upstream. */
+function bound(upstream: Upstream, key: string | symbol): unknown {
+  return upstream[key as keyof Upstream].bind(upstream) // the port has methods only
+}
+
 describeOnStores('an image that the upstream does not give whole', (store) => {
   const clock = new TestClock()
   let directory = ''
   let host: TestHost
   let job: ContentsJob
   let publisher: Publisher
+  /** A blob that the upstream cannot read. */
+  let failing: Digest | undefined
   beforeAll(async () => {
     host = await startTestHost({ upstream: startDiskUpstream, store, clock, leads: false })
     directory = await mkdtemp(join(tmpdir(), 'taproot-contents-'))
-    const { services, upstream } = host
+    const { services } = host
+    const readBlob: Upstream['readBlob'] = (repo, source, signal) => {
+      return source.digest === failing ? Promise.reject(new UpstreamError('unavailable', 'status 500')) : host.upstream.readBlob(repo, source, signal)
+    }
+    const upstream = new Proxy(host.upstream, { get: (target, key) => (key === 'readBlob' ? readBlob : bound(target, key)) })
     const options: SegmentsOptions = { ...services, upstream, directory }
     job = new ContentsJob({ ...options, services })
     publisher = new Publisher(options, services)
@@ -111,6 +123,20 @@ describeOnStores('an image that the upstream does not give whole', (store) => {
     expect(await after(0, repo, image.digest)).toMatchObject({ source: 'layers', problem: '', skipped: [expect.anything()] })
     await put(repo, bytes)
     expect(await after(5 * minuteMs, repo, image.digest)).toMatchObject({ source: 'referrer', skipped: [] })
+    expect(await keysLeft()).toEqual([])
+  })
+
+  test('is tried later if the upstream fails for it alone, and does not hold up others', async () => {
+    const [repo, other] = [new TestRepo(host), new TestRepo(host)]
+    const layer = layerOf({ ...apkFiles, salt: repo.path })
+    const { digest } = await repo.image([layer])
+    failing = digestOf(layer)
+    for (let times = 0; times < 2; times += 1) await expect(after(0, repo, digest)).rejects.toMatchObject({ kind: 'unavailable' })
+    const good = await other.image([layerOf({ ...apkFiles, salt: other.path })])
+    expect(await after(0, repo, digest)).toMatchObject({ problem: 'UNREADABLE', message: expect.stringContaining('upstream') as string })
+    expect(await after(0, other, good.digest)).toMatchObject({ problem: '' })
+    failing = undefined
+    expect(await after(5 * minuteMs, repo, digest)).toMatchObject({ problem: '', source: 'layers' })
     expect(await keysLeft()).toEqual([])
   })
 

@@ -183,10 +183,10 @@ export interface ReadManifest {
   readonly retry: ContentRetry
 }
 
-/** Resolves with what a manifest says of its image whose bytes cannot be read. The images of an index are read by themselves. */
-async function withoutManifest(
-  { services, known, name }: Pick<ReadingOptions, 'services' | 'known'> & { readonly name: ImageName },
-  error: ContentError,
+/** Resolves with the contents of an image that cannot be read at all: the reason, unless its contents are known. The images of an index are read by themselves. */
+export async function unreadContents(
+  { services, known }: Pick<ReadingOptions, 'services' | 'known'>,
+  { name, error }: { readonly name: ImageName; readonly error: ContentError },
   signal: AbortSignal,
 ): Promise<ReadManifest> {
   const record = await heldManifest(services, name, signal)
@@ -212,7 +212,7 @@ export async function readContents(
   const reading = { services, upstream, repo, timeLimitMs, folder }
   const manifest = await readManifest(reading, name.digest, signal).catch((error: unknown) => contentErrorOf(error, signal))
   if (manifest === undefined) return { images: [], index: undefined, retry: 'never' }
-  if (manifest instanceof ContentError) return withoutManifest({ services, ...(known && { known }), name }, manifest, signal)
+  if (manifest instanceof ContentError) return unreadContents({ services, ...(known && { known }) }, { name, error: manifest }, signal)
   await prepareFolder(folder)
   const images: ImageContents[] = []
   const lost: ContentError[] = []
