@@ -49,7 +49,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   catalogue: 72,
   cli: 70,
   config: 14,
-  contents: 86,
+  contents: 90,
   'conformance/cost': 100,
   'conformance/fuzz': 60,
   'conformance/matrix': 65,

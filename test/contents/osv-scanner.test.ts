@@ -88,9 +88,10 @@ function differences(ours: readonly Finding[], theirs: ReadonlyMap<string, reado
   return { missing, more: more.map(({ key, ids }) => `${key} ${[...ids].join(' ')}`) }
 }
 
-/** Returns a method of the source. */
-function bound(source: ContentsSource, key: string | symbol): unknown {
-  return source[key as keyof ContentsSource].bind(source) // the source has methods only
+/** Returns a member of the source. */
+function memberOf(source: ContentsSource, key: string | symbol): unknown {
+  const value: unknown = Reflect.get(source, key, source)
+  return typeof value === 'function' ? (value.bind(source) as unknown) : value
 }
 
 describe('the vulnerabilities of an image', () => {
@@ -152,7 +153,7 @@ describe('the vulnerabilities of an image', () => {
     }
     // An answer about another state is not known yet.
     const other = { ...image, states: ['AFFECTED'] }
-    Object.assign(services, { imageContents: new Proxy(imageContents, { get: (target, key) => (key === 'match' ? match : bound(target, key)) }) })
+    Object.assign(services, { imageContents: new Proxy(imageContents, { get: (target, key) => (key === 'match' ? match : memberOf(target, key)) }) })
     onTestFinished(() => void Object.assign(services, { imageContents }))
     expect(await foundIn(other, organisation.token)).toHaveLength(documents.length)
     expect(compared).toBe(1)
