@@ -3,7 +3,7 @@ import type { Dispatch } from '../transport/call.ts'
 import { limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
-import { lists } from './lists.ts'
+import { completedBy, lists } from './lists.ts'
 import * as organisation from './organisation-maps.ts'
 import { archMaps, repoFilters, repoMap, sizeMaps, tagFilters, tagMap } from './registry-maps.ts'
 import { createsRepo, replacesRepo, withStoredReadme } from './repos.ts'
@@ -42,6 +42,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'iam.v1.IdentityProviders/List': lists('iam.v2.IdentityProvidersService/ListIdentityProviders', {
     filters: organisation.providerFilters,
     items: organisation.providerMap,
+    complete: completedBy('iam.v2.IdentityProvidersService/GetIdentityProvider', organisation.providerMap),
   }),
   'iam.v1.IdentityProviders/Delete': deletes('iam.v2.IdentityProvidersService/DeleteIdentityProvider'),
   'iam.v1.IdentityProviders/GenerateScimToken': renames('iam.v2.IdentityProvidersService/GenerateScimToken', organisation.scimMaps.generate),

@@ -7,7 +7,7 @@ import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
 import type { FieldMap } from './field-map.ts'
-import { methodNamed } from './inner-call.ts'
+import { InnerCall, methodNamed } from './inner-call.ts'
 import { forwarded, type MappedMethod, type MethodMapping } from './mapped-methods.ts'
 
 /** Lets lists of many pages take turns, one page each, so that other calls run in between. */
@@ -68,6 +68,20 @@ export interface ListMapping {
   readonly complete?: (call: Call, dispatch: Dispatch, item: Shown) => Promise<Message>
 }
 
+/** Returns the text in a field of a message; empty if the message has no such field. */
+function textIn(message: Message, field: string): string {
+  return String((message as unknown as Record<string, unknown>)[field] ?? '') // a message has a member for each field
+}
+
+/** Completes the record of a list by `id` with a get of version 2, for kinds whose lists show less than a get. */
+export function completedBy(name: string, map: FieldMap): NonNullable<ListMapping['complete']> {
+  const get = methodNamed(name)
+  return async (call, dispatch, { message }) => {
+    const request = create(get.input, { uid: textIn(message, 'id') })
+    return map.toV1((await dispatch(new InnerCall(call, get, request))).message)
+  }
+}
+
 /** Maps a list, which returns all records that the caller may see, or a section of them. */
 export function lists(name: string, mapping: ListMapping): MethodMapping {
   const { filters, items, idField = 'id', parentField = '', complete } = mapping
@@ -75,7 +89,6 @@ export function lists(name: string, mapping: ListMapping): MethodMapping {
   const row = resources.get(method.kind ?? '')
   const isInUidOrder = row?.defaultOrder.startsWith('uid') === true || row?.sortFields.has('uid') !== true
   const hasPlace = method.input.fields.some((field) => field.name === 'uidp')
-  const textIn = (request: Message, field: string): string => String((request as unknown as Record<string, unknown>)[field] ?? '') // a message has a member for each field
   const toV2 = (request: Message, { skip, limit }: Section): Message => {
     const found = filters.toV2(request)
     const { uidp } = request as Message & { readonly uidp?: UIDPFilter } // not every list has the field

@@ -1,13 +1,10 @@
-import { fromBinary, fromJson, isMessage, toBinary, toJson, type DescMessage, type JsonObject, type Message } from '@bufbuild/protobuf'
-import { reflect } from '@bufbuild/protobuf/reflect'
-import { Client, credentials, Metadata } from '@grpc/grpc-js'
+import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { methods } from '../../../../src/base/schema/schema.ts'
 import { makeMember, roleUid, type TestServer } from '../../../support/test-server.ts'
 import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
-import { camel, v1Message } from './descriptors.ts'
-import { wireMessages, wireMethods, type WireMethod } from './wire-v1.ts'
+import { createGrpcWireClient, createRestWireClient, type WireClient } from './wire-client.ts'
 import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
 
 /** The required parts of an answer. */
@@ -125,42 +122,14 @@ const answers: Readonly<Record<string, Required>> = {
   'SecurityTokenService/ExchangeRefreshToken': () => ({ token: rawToken, refreshToken: rawToken }) as JsonObject,
 }
 
-/** Returns the full names by which clients call a service. Names of the API family have no version. */
-function servicesOf(name: string): string[] {
-  const domain = methods.find((method) => caseName(method) === name)?.domain ?? ''
-  return [`taproot.${domain}.v1`, `chainguard.platform.${domain}`]
-}
-
-/** The JSON names of fields with enums. */
-const enumNames = new Set(Object.values(wireMessages).flatMap((fields) => [...fields.matchAll(/\d+ (\w+) e\b/g)].map(([, name = '']) => camel(name))))
-
-/** Field numbers from here on are Taproot's own; clients of the API family skip them. */
-const firstOwnNumber = 1000
-
-/** Returns field numbers, at any depth, that the descriptors do not contain. */
-function unknownNumbers(desc: DescMessage, message: Message): number[] {
-  const reflected = reflect(desc, message)
-  const inner = desc.fields.flatMap((field) => {
-    if (field.fieldKind === 'message' && reflected.isSet(field)) return unknownNumbers(field.message, reflected.get(field).message)
-    if (field.fieldKind !== 'list' || field.listKind !== 'message') return []
-    return [...reflected.get(field)].flatMap((item) => unknownNumbers(field.message, (item as { message: Message }).message))
-  })
-  return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
-}
-
 describe('messages of version 1 clients', () => {
   let server: TestServer
   let world: World
-  let client: Client
   beforeAll(async () => {
     server = await startWalkServer()
     world = await makeWorld(server)
-    client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
   })
-  afterAll(async () => {
-    client.close()
-    await server.stop()
-  })
+  afterAll(() => server.stop())
 
   function caseOf(name: string): MethodCase {
     const row = cases[name]
@@ -174,64 +143,25 @@ describe('messages of version 1 clients', () => {
     return (await caller?.(world)) ?? tokenWith(world, [...(methods.find((method) => caseName(method) === name)?.capabilities ?? []), ...grants])
   }
 
-  function unary(path: string, bytes: Uint8Array, token: string): Promise<Buffer> {
-    const metadata = new Metadata()
-    metadata.set('authorization', `Bearer ${token}`)
-    const same = (value: Buffer): Buffer => value
-    return new Promise((resolve, reject) => {
-      client.makeUnaryRequest(path, same, same, Buffer.from(bytes), metadata, { deadline: Date.now() + 20_000 }, (error, value) =>
-        error === null && value !== undefined ? resolve(value) : reject(error ?? new Error('no message')),
-      )
-    })
-  }
-
   test('messages of version 1 clients cover every method of version 1', () => {
     const known = methods.filter(({ service }) => service.includes('.v1.')).map(caseName)
     expect(Object.keys(answers).toSorted()).toEqual(known.toSorted())
   })
 
-  function wireOf(name: string): WireMethod & { readonly answer: Required } {
-    const [method, answer] = [wireMethods[name], answers[name]]
-    if (method === undefined || answer === undefined) throw new Error(`no method ${name}`)
-    return { ...method, answer }
-  }
-
-  const calls = Object.keys(answers).flatMap((name) => servicesOf(name).map((domain) => [`${domain}.${name}`, name] as const))
-  test.each(calls)('gRPC /%s', async (path, name) => {
-    const { input, output, answer } = wireOf(name)
-    const request = await caseOf(name).request(world)
-    const bytes = toBinary(v1Message(input), fromJson(v1Message(input), request))
-    const answered = fromBinary(v1Message(output), await unary(`/${path}`, bytes, await tokenFor(name)))
-    expect(toJson(v1Message(output), answered)).toMatchObject(answer(world))
-    expect(unknownNumbers(v1Message(output), answered).filter((number) => number < firstOwnNumber)).toEqual([])
-  })
-
-  test.each(Object.keys(answers))('REST %s', async (name) => {
-    const { input, output, http = '', body, answer } = wireOf(name)
-    const [verb = '', template = ''] = http.split(' ')
-    const request = toJson(v1Message(input), fromJson(v1Message(input), await caseOf(name).request(world))) as JsonObject // a message is an object
-    const token = await tokenFor(name)
-    const rest = { ...request }
-    const path = template.replaceAll(/\{(\w+)=\*\*?\}/g, (_, variable: string) => {
-      const value = String(rest[camel(variable)])
-      delete rest[camel(variable)]
-      return encodeURIComponent(value)
+  describe.each([
+    ['gRPC, in the packages of Taproot', (port: number) => createGrpcWireClient(port, (domain) => `taproot.${domain}.v1`)],
+    ['gRPC, in the packages of the API family', (port: number) => createGrpcWireClient(port)],
+    ['REST', (port: number) => createRestWireClient(port)],
+  ])('over %s', (_, create) => {
+    let client: WireClient
+    beforeAll(() => {
+      client = create(server.config.api.port)
     })
-    const flat = Object.entries(rest).flatMap(([key, value]) =>
-      typeof value === 'object' && value !== null ? Object.entries(value).map(([inner, one]) => [`${key}.${inner}`, String(one)]) : [[key, String(value)]],
-    )
-    const query = body === undefined ? `?${new URLSearchParams(flat)}` : ''
-    const response = await fetch(`http://127.0.0.1:${server.config.api.port}${path}${query}`, {
-      method: verb,
-      headers: { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
-      ...(body === undefined ? {} : { body: JSON.stringify(body === '*' ? request : request[camel(body)]) }),
+    afterAll(() => client.close())
+
+    test.each(Object.entries(answers))('%s', async (name, answer) => {
+      const request = await caseOf(name).request(world)
+      expect(await client.call(name, request, await tokenFor(name))).toMatchObject(answer(world))
     })
-    const answered = await response.text()
-    expect(response.status, answered).toBe(200)
-    const { emailVerified: _own, ...json } = JSON.parse(answered === '' ? '{}' : answered) as JsonObject
-    // Fails on a key that is not in the descriptors; enums are names in JSON.
-    const numbers = JSON.parse(JSON.stringify(json), (key, value: unknown) => (enumNames.has(key) ? 0 : value)) as JsonObject
-    expect(isMessage(fromJson(v1Message(output), numbers), v1Message(output))).toBe(true)
-    expect(json).toMatchObject(answer(world))
   })
 })
