@@ -1,6 +1,6 @@
 /** One request, or a template for many: `$N` in path or body is replaced by 12 hex digits that are different in each request. */
 export interface HttpRequest {
-  readonly method: 'GET' | 'POST' | 'PATCH'
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'PUT'
   readonly path: string
   readonly body?: string
   /** Name of a class. Latencies are counted for each class. */

@@ -12,6 +12,7 @@ import { mixedRows, readsRows } from './load-shape.ts'
 import { registryRows } from './registry.ts'
 import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
+import { versionRows } from './version-1.ts'
 
 /** All rows, in the order of measurement. Rows that need much memory come last. */
 export const groups: readonly RowGroup[] = [
@@ -22,6 +23,7 @@ export const groups: readonly RowGroup[] = [
   mixedRows,
   readsRows,
   checksRows,
+  versionRows,
   registryRows,
   catalogueRows,
   libraryRows,

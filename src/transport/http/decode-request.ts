@@ -32,19 +32,24 @@ const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
  * for a PATCH whose query has no mask.
  */
 export function decodeRequest(parts: RequestParts): DecodedCall {
-  return byVariables(parts) ?? byJson(parts)
+  return byTexts(parts) ?? byJson(parts)
 }
 
-/** Builds the message of a request that has only path variables, as most reads do; undefined for any other request. */
-function byVariables(parts: RequestParts): DecodedCall | undefined {
-  if (parts.body !== undefined || parts.query.size > 0) return undefined
-  const message = create(parts.input)
-  for (const { path, value } of parts.variables) {
-    const field = path.length === 1 ? fieldOfKey(parts.input, path[0] ?? '') : undefined
+/** Maximum number of query parameters of a request that is read in the short way. */
+const fewParameters = 4
+
+/** Builds the message of a request that has only texts in its path and query, as most reads do; undefined for any other request. */
+function byTexts({ input, body, query, variables }: RequestParts): DecodedCall | undefined {
+  if (body !== undefined || query.size > fewParameters) return undefined
+  const texts = variables.map(({ path, value }) => [path.length === 1 ? (path[0] ?? '') : '', value] as const)
+  const message = create(input)
+  // The path has the last word.
+  for (const [name, value] of [...query, ...texts]) {
+    const field = fieldOfKey(input, name)
     if (field?.scalar !== ScalarType.STRING || field.fieldKind !== 'scalar' || field.oneof !== undefined) return undefined
-    // A message of type `input` has the members that `input` lists.
+    // A message of type `input` has the members that `input` lists. An empty text counts as absent.
     const members = message as unknown as Record<string, unknown>
-    members[field.localName] = value
+    if (value !== '') members[field.localName] = value
   }
   return { message }
 }
