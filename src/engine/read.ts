@@ -186,15 +186,20 @@ function resourceRow(kind: AnyKind): ResourceRow {
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   let needed: CapabilitySet | undefined
+  let usualOrder: Order | undefined
   const handler: Handler = async (services, context, input) => {
     const seen = (needed ??= setOf(context.method.capabilities))
     const request = input as ListRequest
-    const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
+    const order = request.orderBy.trim() === '' ? (usualOrder ??= parseOrder(resource.defaultOrder, resource)) : parseOrder(request.orderBy, resource)
     const uidp = uidFilterOf(request.uidp)
     const filters = filtersOf(kind, context, request)
     const more = kind.listFilters?.read(request) ?? {}
-    const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity, ...Object.values(more)])
-    const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
+    // Most lists fit on one page, and need no hash.
+    const queryHash = (): string => hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity, ...Object.values(more)])
+    const { after, restarted } =
+      request.pageToken === ''
+        ? { after: undefined, restarted: false }
+        : await continuationOf(services, context, { text: request.pageToken, queryHash: queryHash(), order })
     const limit = pageLimit(request.pageSize)
     const query = (): ListQuery => {
       // This visibility depends on the place where the method is authorized, so check that again.
@@ -216,7 +221,7 @@ export function listHandler(kind: AnyKind): Handler {
     const answer = ({ records, total }: ListResult): RecordListAnswer => {
       const page = records.slice(0, limit)
       const last = page.at(-1)
-      const next = records.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : ''
+      const next = records.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash: queryHash() }) : ''
       return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
     const { nextPageToken, ...answered } = await listShown(kind, services, { query, answer })
