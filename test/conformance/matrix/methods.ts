@@ -137,6 +137,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ImagesService/GetSize': row('repo.list manifest.metadata.list', 'repo', image),
   'ContentsService/ListPackages': row('repo.list sboms.list', 'repo', image),
   'ContentsService/ListVulnerabilities': row('repo.list vuln_reports.list', 'repo', image),
+  'EolTagsService/ListEolTags': row('tag.list', 'repo', (repoUid) => ({ repoUid })),
   'VulnReportsService/GetVulnReport': row('repo.list vuln_reports.list', 'repo', image),
   'VulnReportsService/ListVulnReports': row('vuln_report.list', 'repo', image),
   'VulnReportsService/GetRawVulnReport': row('vuln_report.list', 'repo', image),

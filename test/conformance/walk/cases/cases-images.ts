@@ -188,6 +188,25 @@ const reportCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** EolTagsService. */
+const eolCases: Readonly<Record<string, MethodCase>> = {
+  'EolTagsService/ListEolTags': {
+    request: async (world) => ({ repoUid: (await pushed(world)).repo }),
+    badInputs: [
+      { what: 'a name that is too long', breaks: ['name:string.max_len'], request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] },
+      { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+      {
+        what: 'a page token that is too long',
+        breaks: ['page_token:string.max_len'],
+        request: (valid) => ({ ...valid, pageToken: long(4097) }),
+        fields: ['page_token'],
+      },
+      { what: 'a page token of another list', request: (valid) => ({ ...valid, pageToken: 'nonsense' }), fields: ['page_token'] },
+      { what: 'a negative skip', breaks: ['skip:int32.gte'], request: (valid) => ({ ...valid, skip: -1 }), fields: ['skip'] },
+    ],
+  },
+}
+
 const badTagName: readonly BadInput[] = [
   { what: 'no tag', breaks: ['tag:required'], request: (valid) => ({ ...valid, tag: '' }), fields: ['tag'] },
   { what: 'a tag that is none', breaks: ['tag:string.pattern'], request: (valid) => ({ ...valid, tag: 'a tag' }), fields: ['tag'] },
@@ -230,4 +249,4 @@ const historyCases: Readonly<Record<string, MethodCase>> = {
 }
 
 /** Tags, images, history. */
-export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...contentsCases, ...reportCases, ...historyCases }
+export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...contentsCases, ...reportCases, ...eolCases, ...historyCases }

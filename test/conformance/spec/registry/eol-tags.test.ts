@@ -1,0 +1,107 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { randomBytes } from 'node:crypto'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { digestOf } from '../../../../src/base/digest.ts'
+import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { importFiles } from '../../../support/import-advisories.ts'
+import { freshName } from '../../../support/test-server.ts'
+import { expectFailure, itemsOf, specSuite, type Spec } from '../spec-suite.ts'
+
+/** Pushes an image with annotations. */
+async function push(world: ImageWorld, reference: string, annotations: Readonly<Record<string, string>>): Promise<TestManifest> {
+  const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', salt: randomBytes(8).toString('hex') }))
+  await withRegistry(world, (client) => client.putBlob(world.path, config))
+  const described = { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length }
+  const named = Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`org.opencontainers.image.${key}`, value]))
+  const manifest = manifestOf({ schemaVersion: 2, mediaType: imageType, config: described, layers: [], annotations: named })
+  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
+  return manifest
+}
+
+/** Imports the cycles of a product of its own. Returns its name. */
+async function importProduct({ server }: Spec, group: string, cycles: readonly JsonObject[]): Promise<string> {
+  const name = freshName('product')
+  const folder = await mkdtemp(join(tmpdir(), 'taproot-cycles-'))
+  try {
+    const path = join(folder, `${name}.json`)
+    await writeFile(path, JSON.stringify(cycles))
+    await importFiles(server, group, [path])
+    return name
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
+specSuite('life cycles of tags', (spec) => {
+  const tagsOf = async ({ repo, token }: ImageWorld, request: JsonObject = {}): Promise<JsonObject> =>
+    spec.ok('ListEolTags', { repoUid: repo, ...request }, { token })
+
+  // docs/spec/registry.md#life-cycle-of-tags
+  test('a tag has the life cycle of its product, or of its base image; else its status is not known', async () => {
+    const world = await makeImageWorld(spec.server)
+    const cycles = [
+      { cycle: '3', releaseDate: '2099-01-01', eol: '2100-10-31', latest: '3.9', lts: true },
+      { cycle: '2', releaseDate: '2010-01-01', eol: '2020-01-01', extendedSupport: '2100-01-01', latest: '2.7' },
+      { cycle: '1', releaseDate: '2000-01-01', eol: '2010-01-01', latest: '1.5' },
+    ]
+    const product = await importProduct(spec, world.group, cycles)
+    const { digest } = await push(world, 'active', { title: product, version: 'v3.1' })
+    await push(world, '2.7', { title: product })
+    await push(world, 'based', { title: 'an-app', version: '9', 'base.name': `docker.io/library/${product}:1.5-slim` })
+    await push(world, 'none', {})
+    await push(world, 'other', { title: product, version: '4' })
+    const image = await push(world, '', { title: product, version: '1' })
+    await pushManifest(world, 'index', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(image)] }))
+    const answer = await tagsOf(world)
+    expect(answer).toMatchObject({ totalCount: '6', hasLifeCycles: true })
+    const byName = Object.fromEntries(itemsOf(answer, 'eolTags').map(({ name, ...tag }) => [String(name), tag]))
+    expect(byName).toMatchObject({
+      active: {
+        digest,
+        mainPackageName: product,
+        tagStatus: 'TAG_ACTIVE',
+        graceStatus: 'GRACE_NOT_ELIGIBLE',
+        mainPackageVersion: {
+          cycle: '3',
+          version: 'v3.1',
+          releaseDate: '2099-01-01',
+          eolDate: '2100-10-31',
+          lts: true,
+          latestVersion: '3.9',
+          baseImage: false,
+        },
+      },
+      '2.7': { tagStatus: 'TAG_IN_GRACE', graceStatus: 'GRACE_ACTIVE', gracePeriodExpiryTime: '2100-01-02T00:00:00.000Z', mainPackageVersion: { cycle: '2' } },
+      based: { mainPackageName: product, tagStatus: 'TAG_INACTIVE', mainPackageVersion: { cycle: '1', version: '1.5-slim', baseImage: true } },
+      none: { mainPackageName: '', tagStatus: 'TAG_UNKNOWN' },
+      other: { mainPackageName: '', tagStatus: 'TAG_UNKNOWN' },
+      index: { tagStatus: 'TAG_INACTIVE', mainPackageVersion: { version: '1' } },
+    })
+  })
+
+  test('tags come in pages, without families that are hidden, and by name', async () => {
+    const world = await makeImageWorld(spec.server)
+    const manifest = await push(world, 'one', {})
+    for (const name of ['two', 'three', 'old-20260101']) await pushManifest(world, name, manifest)
+    const names: unknown[] = []
+    for (let pageToken = ''; ;) {
+      const page = await tagsOf(world, { pageSize: 2, pageToken })
+      expect(page).toMatchObject({ totalCount: '3' })
+      names.push(...itemsOf(page, 'eolTags').map(({ name }) => name))
+      pageToken = String(page['nextPageToken'] ?? '')
+      if (pageToken === '') break
+    }
+    expect(names.sort()).toEqual(['one', 'three', 'two'])
+    expect(await tagsOf(world, { includeDates: true })).toMatchObject({ totalCount: '4' })
+    expect(itemsOf(await tagsOf(world, { name: 'two' }), 'eolTags').map(({ name }) => name)).toEqual(['two'])
+  })
+
+  test('a repo of another organisation is not found', async () => {
+    const [world, other] = [await makeImageWorld(spec.server), await makeImageWorld(spec.server)]
+    expectFailure(await spec.call('ListEolTags', { repoUid: world.repo }, { token: other.token }), { code: 5 })
+  })
+})

@@ -1,0 +1,47 @@
+import { expect, test } from 'vitest'
+import { eolStatuses } from '../../src/contents/list-eol-tags.ts'
+import { productsIn } from '../../src/contents/tag-products.ts'
+import { EolTag_GraceStatus as Grace, EolTag_TagStatus as Status } from '../../src/gen/taproot/registry/v2/eol_tags_pb.ts'
+
+const today = '2026-06-15'
+const [past, future, now] = [{ day: '2026-06-14' }, { day: '2026-12-31' }, { day: today }]
+
+// docs/spec/registry.md#life-cycle-of-tags
+test.each([
+  ['a tag without a cycle', undefined, 'TAG_UNKNOWN', 'GRACE_NOT_ELIGIBLE'],
+  ['a cycle without an end of life', {}, 'TAG_UNKNOWN', 'GRACE_NOT_ELIGIBLE'],
+  ['a cycle whose end is far', { lifeEnd: future }, 'TAG_ACTIVE', 'GRACE_NOT_ELIGIBLE'],
+  ['a cycle on its last day', { lifeEnd: now }, 'TAG_ACTIVE', 'GRACE_NOT_ELIGIBLE'],
+  ['a cycle that has not ended, without a day', { lifeEnd: { hasCome: false } }, 'TAG_ACTIVE', 'GRACE_NOT_ELIGIBLE'],
+  ['a cycle with extended support to come', { lifeEnd: now, extendedEnd: future }, 'TAG_ACTIVE', 'GRACE_ELIGIBLE'],
+  ['a cycle in extended support', { lifeEnd: past, extendedEnd: future }, 'TAG_IN_GRACE', 'GRACE_ACTIVE'],
+  ['a cycle on the last day of extended support', { lifeEnd: past, extendedEnd: now }, 'TAG_IN_GRACE', 'GRACE_ACTIVE'],
+  ['a cycle whose extended support has ended', { lifeEnd: past, extendedEnd: past }, 'TAG_INACTIVE', 'GRACE_EXPIRED'],
+  ['a cycle that has ended, without extended support', { lifeEnd: { hasCome: true } }, 'TAG_INACTIVE', 'GRACE_NOT_ELIGIBLE'],
+] as const)('%s', (_, cycle, tagStatus, graceStatus) => {
+  expect(eolStatuses(cycle, today)).toEqual({ tagStatus: Status[tagStatus], graceStatus: Grace[graceStatus] })
+})
+
+const prefix = 'org.opencontainers.image.'
+
+test.each([
+  ['nothing', {}, []],
+  ['a title and a version', { title: 'python', version: '3.12.4' }, [{ product: 'python', version: '3.12.4', isBase: false }]],
+  ['a title alone: the tag is the version', { title: 'python' }, [{ product: 'python', version: '3.12', isBase: false }]],
+  ['a version alone', { version: '3' }, []],
+  ['a base image', { 'base.name': 'docker.io/library/python:3.12-slim' }, [{ product: 'python', version: '3.12-slim', isBase: true }]],
+  ['a base image of a registry with a port', { 'base.name': 'localhost:5000/node:22' }, [{ product: 'node', version: '22', isBase: true }]],
+  ['a base image with a digest', { 'base.name': `debian:12@sha256:${'0'.repeat(64)}` }, [{ product: 'debian', version: '12', isBase: true }]],
+  ['a base image without a tag', { 'base.name': 'localhost:5000/node' }, []],
+  [
+    'a title before the base image',
+    { title: 'shop', version: '1', 'base.name': 'node:22' },
+    [
+      { product: 'shop', version: '1', isBase: false },
+      { product: 'node', version: '22', isBase: true },
+    ],
+  ],
+  ['texts that are too long', { title: 'x'.repeat(256), 'base.name': `node:${'2'.repeat(300)}` }, []],
+] as const)('products of a tag: %s', (_, annotations, products) => {
+  expect(productsIn(Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`${prefix}${key}`, value])), '3.12')).toEqual(products)
+})
