@@ -46,12 +46,18 @@ interface TagLook {
   readonly isChanged: boolean
 }
 
+/** The most tags that wait in memory. Others wait for the next look at all tags. */
+const maxQueued = 100_000
+
 /** Tags, each once, in the order in which they were added. */
 class TagQueue {
   readonly #tags = new Map<string, CountedTag>()
 
-  add({ repo, name }: CountedTag): void {
+  /** Returns false if there is no room. */
+  add({ repo, name }: CountedTag): boolean {
+    if (this.#tags.size >= maxQueued) return false
     this.#tags.set(`${repo}:${name}`, { repo, name })
+    return true
   }
 
   /** Removes the first tag and returns it. */
@@ -63,10 +69,11 @@ class TagQueue {
     return undefined
   }
 
-  /** Moves all tags to another queue. */
-  moveTo(other: TagQueue): void {
-    for (const tag of this.#tags.values()) other.add(tag)
+  /** Takes all tags. */
+  takeAll(): readonly CountedTag[] {
+    const all = [...this.#tags.values()]
     this.#tags.clear()
+    return all
   }
 }
 
@@ -119,7 +126,7 @@ export class VulnerabilityCounts {
     const ends = [
       cache.onRecord((kind, old, record) => {
         const changed = record ?? old
-        if (kind === 'Tag' && changed !== undefined) this.#changed.add(tagIn(changed))
+        if (kind === 'Tag' && changed !== undefined) this.#wake([tagIn(changed)])
       }),
       cache.onReset(() => (this.#looked = undefined)),
     ]
@@ -132,12 +139,23 @@ export class VulnerabilityCounts {
   async run(signal: AbortSignal): Promise<void> {
     const source = this.#advisories()
     if (source === undefined) return
-    this.#failed.moveTo(this.#changed)
-    const edition = this.#services.imageContents?.edition
-    if (edition !== this.#edition) this.#pending.moveTo(this.#changed)
-    this.#edition = edition
+    this.#wake(this.#failed.takeAll())
     await this.#begin(source, signal)
     await oneByOne(this.#next(), (tag) => this.#look(tag, signal), { signal })
+  }
+
+  /** Has tags looked at before others. */
+  #wake(tags: readonly CountedTag[]): void {
+    // Without room, all tags are looked at.
+    for (const tag of tags) if (!this.#changed.add(tag)) this.#looked = undefined
+  }
+
+  /** Has tags looked at whose images were not read, if more images were read meanwhile. */
+  #wakePending(): void {
+    const edition = this.#services.imageContents?.edition
+    if (edition === this.#edition) return
+    this.#edition = edition
+    this.#wake(this.#pending.takeAll())
   }
 
   /** Returns the advisories; undefined if there are none yet. */
@@ -170,6 +188,7 @@ export class VulnerabilityCounts {
   /** Yields the tags to look at: first those that changed. */
   *#next(): Generator<TagLook, void> {
     for (;;) {
+      this.#wakePending()
       const changed = this.#changed.take()
       if (changed !== undefined) {
         yield { tag: changed, isChanged: true }
