@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { eolStatuses } from '../../src/contents/list-eol-tags.ts'
-import { productsIn } from '../../src/contents/tag-products.ts'
-import { EolTag_GraceStatus as Grace, EolTag_TagStatus as Status } from '../../src/gen/taproot/registry/v2/eol_tags_pb.ts'
+import { eolStatuses } from '../../../src/contents/list-eol-tags.ts'
+import { productsIn } from '../../../src/contents/tag-products.ts'
+import { EolTag_GraceStatus as Grace, EolTag_TagStatus as Status } from '../../../src/gen/taproot/registry/v2/eol_tags_pb.ts'
 
 const today = '2026-06-15'
 const [past, future, now] = [{ day: '2026-06-14' }, { day: '2026-12-31' }, { day: today }]
