@@ -148,7 +148,7 @@ export const PruneCataloguesResponseSchema: GenMessage<PruneCataloguesResponse> 
   messageDesc(file_taproot_catalogue_v2_catalogues, 5);
 
 /**
- * A source that is imported at intervals (`catalogues.feeds` in the settings).
+ * A source that is imported again and again. The setting `catalogues.feeds` names it.
  *
  * @generated from message taproot.catalogue.v2.Feed
  */
