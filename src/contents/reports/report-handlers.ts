@@ -21,9 +21,16 @@ import { vulnReport, vulnReportTooLarge } from './vuln-report.ts'
 
 const defaultTag = 'latest'
 
+/** Returns the number of bytes of a message. Throws code 9 ANSWER_TOO_LARGE if it has more than `left`. */
+function boundedLength<Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>, left = maxReportBytes): number {
+  const { length } = toBinary(desc, message)
+  if (length > left) throw answerTooLarge(vulnReportTooLarge)
+  return length
+}
+
 /** Returns the answer. Throws code 9 ANSWER_TOO_LARGE. */
 function bounded<Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>): HandlerAnswer {
-  if (toBinary(desc, message).length > maxReportBytes) throw answerTooLarge(vulnReportTooLarge)
+  boundedLength(desc, message)
   return { message }
 }
 
@@ -52,13 +59,14 @@ export const getRawVulnReport: Handler = async (services, context, message) => {
   return bounded(RawVulnReportSchema, raw)
 }
 
-/** Returns the digest that a request names. Throws code 5 if the repo has no such tag. */
+/** Returns the digest that a request names. Throws code 5 if the repo has no such tag, or if the tag has no digest. */
 function digestOf({ cache: { tables } }: Services, { repoUid, digest, tag }: ListVulnReportsRequest): string {
   if (digest !== '') return digest
   const name = tag === '' ? defaultTag : tag
   const record = tagNamed(tables, repoUid, name)
-  if (record === undefined) throw notFound('Tag', `${repoUid}:${name}`)
-  return messageOf(record, 'Tag').digest
+  const found = record === undefined ? '' : messageOf(record, 'Tag').digest
+  if (found === '') throw notFound('Tag', `${repoUid}:${name}`)
+  return found
 }
 
 /** Answers ListVulnReports: a report for each image of a digest or tag (docs/spec/registry.md#vulnerability-reports). */
@@ -67,13 +75,14 @@ export const listVulnReports: Handler = async (services, context, message) => {
   const { createdSince } = request
   const { repo, wanted, read } = await namedImages(services, context, { repoUid: request.repoUid, digest: digestOf(services, request), platform: '' })
   const vulnReports: VulnReport[] = []
+  let left = maxReportBytes
   for (const image of wanted) {
     const report = await vulnReport(services, { repo: repo satisfies Uid, digest: image.digest, wanted: [image], read }, turnOf(context))
     const { createTime } = report
     if (createdSince !== undefined && (createTime === undefined || millisecondFrom(createTime) < millisecondFrom(createdSince))) continue
     vulnReports.push(report)
     // Before the next one needs more memory.
-    bounded(ListVulnReportsResponseSchema, create(ListVulnReportsResponseSchema, { vulnReports }))
+    left -= boundedLength(VulnReportSchema, report, left)
   }
   return { message: create(ListVulnReportsResponseSchema, { vulnReports }) }
 }

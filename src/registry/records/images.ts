@@ -45,13 +45,18 @@ export interface PlatformImage {
 }
 
 /**
- * Resolves with the image with this digest, or with those of an index, in its order. Attestations and artifacts are no images. Rejects with code 5 if the repo does
- * not hold the digest.
+ * Resolves with the image with this digest, or with those of an index, in its order, each once. Attestations and artifacts are no images. Rejects with code 5 if
+ * the repo does not hold the digest.
  */
 export async function platformImages(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<readonly PlatformImage[]> {
   const record = await heldManifest(services, { repo, digest }, signal)
   if (record === undefined) throw imageNotFound(`${repo}@${digest}`)
-  return imagesOf(digest, record).map((image) => ({ digest: image.digest as Digest, architecture: image.architecture })) // a cast: records hold checked digests
+  const images = new Map<string, PlatformImage>()
+  for (const image of imagesOf(digest, record)) {
+    // a cast: records hold checked digests
+    if (!images.has(image.digest)) images.set(image.digest, { digest: image.digest as Digest, architecture: image.architecture })
+  }
+  return [...images.values()]
 }
 
 /** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */
