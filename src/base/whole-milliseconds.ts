@@ -1,6 +1,9 @@
 import type { Timestamp } from '@bufbuild/protobuf/wkt'
 
 const perMillisecond = 1_000_000
+/** The times that a timestamp can have, in milliseconds since 1970: the years 1 to 9999. Messages in binary form may have others. */
+export const firstTimeMs = Date.parse('0001-01-01T00:00:00Z')
+export const lastTimeMs = Date.parse('9999-12-31T23:59:59.999Z')
 
 /** Returns the time in milliseconds since 1970, rounded up. Use it as a lower bound for records, whose times are whole milliseconds. */
 export function millisecondFrom({ seconds, nanos }: Timestamp): number {

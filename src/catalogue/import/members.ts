@@ -1,5 +1,6 @@
 import { hash as sha256 } from 'node:crypto'
 import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
+import { firstTimeMs, lastTimeMs } from '../../base/whole-milliseconds.ts'
 
 /** A document that is not imported. The message says why, in words for the person who imports. */
 export class RefusedDocument extends Error {
@@ -76,9 +77,6 @@ export function membersOf(value: unknown, where: string): Members {
 }
 
 const timePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/
-/** The times that a timestamp can have: the years 1 to 9999. */
-const firstTimeMs = Date.parse('0001-01-01T00:00:00Z')
-const lastTimeMs = Date.parse('9999-12-31T23:59:59.999Z')
 
 /** Returns the RFC 3339 time at `key`, cut to milliseconds. Throws RefusedDocument. */
 export function timeAt(members: Members, key: string): Timestamp | undefined {

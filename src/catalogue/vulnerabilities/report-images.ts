@@ -2,7 +2,7 @@ import { decide } from '../../authz/effective-permissions.ts'
 import { setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
-import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
+import { firstTimeMs, isBefore, lastTimeMs, millisecondFrom, millisecondUpTo } from '../../base/whole-milliseconds.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { notFound } from '../../engine/errors.ts'
@@ -46,6 +46,8 @@ export function daysOf({ imageRefs, startTime, endTime }: ReportRequest): DayRan
   ]
   if (startTime === undefined || endTime === undefined || missing.length > 0)
     throw DomainError.invalidFields(missing.map((field) => ({ field, description: 'is required' })))
+  for (const [field, time] of Object.entries({ start_time: startTime, end_time: endTime }))
+    if (millisecondUpTo(time) < firstTimeMs || millisecondUpTo(time) > lastTimeMs) throw DomainError.invalid(field, 'must be in the years 1 to 9999')
   if (isBefore(endTime, startTime)) throw DomainError.invalid('end_time', 'must not be before start_time')
   const [first, last] = [startTime, endTime].map((time) => Math.floor(millisecondFrom(time) / dayMs))
   const days = (last ?? 0) - (first ?? 0) + 1

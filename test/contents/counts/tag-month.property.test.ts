@@ -1,3 +1,5 @@
+import { create } from '@bufbuild/protobuf'
+import { TimestampSchema } from '@bufbuild/protobuf/wkt'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import {
@@ -14,6 +16,8 @@ import {
   type TagStates,
 } from '../../../src/contents/counts/tag-month.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
+import { daysOf } from '../../../src/catalogue/index.ts'
+import { ImageRefSchema } from '../../../src/gen/taproot/advisory/v2/advisory_pb.ts'
 
 const state: fc.Arbitrary<CountedState> = fc.oneof(
   fc.constantFrom<CountedState>({ kind: 'unknown' }, { kind: 'gone' }),
@@ -42,6 +46,13 @@ test('each day has the last state that was recorded on it or before it', () => {
       }
     }),
     { numRuns: 300 },
+  )
+})
+
+test.each([2n ** 62n, 10n ** 15n, 253_402_300_800n, -62_135_596_801n, -(2n ** 62n)])('days at %i seconds are refused', (seconds) => {
+  const time = create(TimestampSchema, { seconds })
+  expect(() => daysOf({ imageRefs: [create(ImageRefSchema, { repo: 'app' })], startTime: time, endTime: time })).toThrow(
+    'start_time: must be in the years 1 to 9999',
   )
 })
 
