@@ -19,10 +19,12 @@ const files: Readonly<Record<string, { readonly name: string; readonly type: str
 function fileRoute(path: string, { body, type }: { readonly body: Uint8Array; readonly type: string }, limit: WebRoute['limit']): WebRoute {
   const etag = `"${createHash('sha256').update(body).digest('base64url')}"`
   const headers = { 'Cache-Control': 'public, max-age=300', ETag: etag }
+  // A proxy that compresses the file makes the tag weak (RFC 9110, 13.1.2).
+  const isKnown = (ifNoneMatch = ''): boolean => ifNoneMatch.split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')))
   return {
     ...{ method: 'GET', path, limit },
     handle: (request) =>
-      request.header('if-none-match') === etag ? emptyAnswer(304, headers) : { status: 200, headers: { ...headers, 'Content-Type': type }, body },
+      isKnown(request.header('if-none-match')) ? emptyAnswer(304, headers) : { status: 200, headers: { ...headers, 'Content-Type': type }, body },
   }
 }
 
