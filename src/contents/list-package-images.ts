@@ -3,13 +3,13 @@ import { setOf } from '../base/capability.ts'
 import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
 import { hashQuery, sealCursor, type CursorKey } from '../base/page-token.ts'
-import { trustedUid } from '../base/uid.ts'
+import { trustedUid, type Uid } from '../base/uid.ts'
 import type { PackageImage, PackageImageQuery } from '../cache/lists/contents-source.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import { openPage, pageLimit, prepared, uidFilterOf, visibility } from '../engine/read.ts'
 import { callerOf, turnOf, type Handler, type Services } from '../engine/services.ts'
 import { ListPackageImagesResponseSchema, PackageImageSchema, type ListPackageImagesRequest } from '../gen/taproot/registry/v2/contents_pb.ts'
-import { heldManifest, tagOf } from '../registry/index.ts'
+import { heldManifest } from '../registry/index.ts'
 import { purlFilter } from './package-url.ts'
 
 /** The most tags of one image in an answer. */
@@ -34,18 +34,22 @@ async function heldAmong(services: Services, images: readonly PackageImage[], si
   return found.filter(({ repo }) => services.cache.tables.get('Repo', repo) !== undefined)
 }
 
-/** Returns the names of tags by repo and digest, for the repos and digests of images and their indexes. Looks at the tags of each digest once. */
-function tagNames(tables: RecordTables, images: readonly PackageImage[]): (repo: string, digest: string) => readonly string[] {
-  const repos = new Set<string>(images.map(({ repo }) => repo))
-  const names = new Map<string, string[]>()
-  for (const digest of new Set(images.flatMap((image) => [image.digest, ...image.indexes]))) {
-    for (const tag of tables.table('Tag').matching('digest', digest)) {
-      if (!repos.has(tag.parent)) continue
-      const key = `${tag.parent} ${digest}`
-      names.set(key, [...(names.get(key) ?? []), tagOf(tag).name])
+/** Returns a function that finds the first names of the tags of an image and of its indexes. It looks at the tags of a digest once, and only at those of the repo. */
+function createTagNames(tables: RecordTables): (image: PackageImage) => readonly string[] {
+  const known = new Map<string, readonly string[]>()
+  const namesOf = (repo: Uid, digest: Digest): readonly string[] => {
+    const key = `${repo} ${digest}`
+    let names = known.get(key)
+    if (names === undefined) {
+      names = [...tables.table('Tag').matching('digest', digest, repo)]
+        .map((tag) => tag.name)
+        .sort()
+        .slice(0, maxTags)
+      known.set(key, names)
     }
+    return names
   }
-  return (repo, digest) => names.get(`${repo} ${digest}`) ?? []
+  return ({ repo, digest, indexes }) => [...new Set([digest, ...indexes].flatMap((pointed) => namesOf(repo, pointed)))].sort().slice(0, maxTags)
 }
 
 /** Answers ListPackageImages: one page of the images with a package that the caller may see (docs/spec/registry.md#images-with-a-package). */
@@ -68,10 +72,10 @@ export const listPackageImages: Handler = async (services, context, message) => 
   const found = page?.images.slice(0, limit) ?? []
   const last = (page?.images.length ?? 0) > limit ? found.at(-1) : undefined
   const held = await heldAmong(services, found, context.signal)
-  const tagsOf = tagNames(services.cache.tables, held)
-  const images = held.map(({ repo, digest, indexes, ...image }) => {
-    const tags = [digest, ...indexes].flatMap((pointed) => tagsOf(repo, pointed))
-    return create(PackageImageSchema, { ...image, repoUid: repo, digest, tags: [...new Set(tags)].sort().slice(0, maxTags) })
+  const tagsOf = createTagNames(services.cache.tables)
+  const images = held.map((found) => {
+    const { repo, digest, indexes: _, ...image } = found
+    return create(PackageImageSchema, { ...image, repoUid: repo, digest, tags: [...tagsOf(found)] })
   })
   const nextPageToken =
     last === undefined
