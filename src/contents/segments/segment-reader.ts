@@ -72,6 +72,48 @@ function byRepo(one: FoundImage, other: FoundImage): number {
   return 0
 }
 
+type Order<T> = (one: T, other: T) => number
+
+/** Yields the items of two sorted lists in their order. Reads no further than it yields. */
+function* mergedPair<T>(one: Iterable<T>, other: Iterable<T>, order: Order<T>): Generator<T, void> {
+  const [first, second] = [one[Symbol.iterator](), other[Symbol.iterator]()]
+  try {
+    for (let [a, b] = [first.next(), second.next()]; a.done !== true || b.done !== true;) {
+      if (b.done === true || (a.done !== true && order(a.value, b.value) <= 0)) {
+        if (a.done !== true) yield a.value
+        a = first.next()
+      } else {
+        yield b.value
+        b = second.next()
+      }
+    }
+  } finally {
+    // A statement that is not read to its end stays open.
+    first.return?.()
+    second.return?.()
+  }
+}
+
+/** Returns the items of sorted lists in their order. Only one item of each list is in memory. */
+function merged<T>(lists: readonly Iterable<T>[], order: Order<T>): Iterable<T> {
+  const [first = [], second] = lists
+  if (second === undefined) return first
+  const half = lists.length >> 1
+  return mergedPair(merged(lists.slice(0, half), order), merged(lists.slice(half), order), order)
+}
+
+/** Returns the items of a page. */
+function sectionOf<T>(items: Iterable<T>, { skip, limit }: { readonly skip: number; readonly limit: number }): T[] {
+  const found: T[] = []
+  let at = 0
+  for (const item of items) {
+    if (at >= skip) found.push(item)
+    at += 1
+    if (found.length === limit) break
+  }
+  return found
+}
+
 /** The segments, open for reading. They never change. Synchronous: a thread of its own reads them. */
 export class SegmentReader {
   /** By path. */
@@ -99,13 +141,13 @@ export class SegmentReader {
   /** Returns a page of the packages of images. */
   packages(query: PackageQuery): PackagePage {
     const conditions = conditionsOf(query)
-    const found: ListedPackage[] = []
+    const found: Iterable<ListedPackage>[] = []
     let total = 0
     for (const image of this.#placed(query.images)) {
       total += conditions.length === 0 ? image.packages : countIn(image, conditions)
-      found.push(...packagesIn(image, { conditions: [...conditions, ...afterPlace(query, image.digest)], limit: query.skip + query.limit }))
+      found.push(packagesIn(image, { conditions: [...conditions, ...afterPlace(query, image.digest)], limit: query.skip + query.limit }))
     }
-    return { packages: found.sort(byPlace).slice(query.skip, query.skip + query.limit), total }
+    return { packages: query.skip < total ? sectionOf(merged(found, byPlace), query) : [], total }
   }
 
   /** Returns a page of the images that contain a package. */
@@ -113,14 +155,14 @@ export class SegmentReader {
     const filter = purlFilter(query.purl)
     if (filter === undefined) return { images: [], total: 0 }
     const databases = [...this.#open.values()]
-    const found: FoundImage[] = []
+    const found: Iterable<FoundImage>[] = []
     let total = 0
     for (const [at, database] of databases.entries()) {
       const page = imagesWith(database, { filter, query, replaced: this.#replacedIn(database, databases.slice(0, at)) })
       total += page.total
-      found.push(...page.images)
+      found.push(page.images)
     }
-    const images = found.sort(byRepo).slice(query.skip, query.skip + query.limit)
+    const images = query.skip < total ? sectionOf(merged(found, byRepo), query) : []
     return { images: images.map((image) => ({ ...image, indexes: [...new Set(databases.flatMap((database) => indexesOf(database, image)))] })), total }
   }
 
@@ -180,13 +222,15 @@ function countIn({ database, id }: PlacedImage, conditions: readonly Condition[]
   return Number(database.prepare(`SELECT count(*) AS count ${contained}${text}`).get(id, ...values)?.['count'])
 }
 
-function packagesIn({ database, id, digest }: PlacedImage, page: { readonly conditions: readonly Condition[]; readonly limit: number }): ListedPackage[] {
+/** Yields the packages of an image by name and URL. */
+function* packagesIn(
+  { database, id, digest }: PlacedImage,
+  page: { readonly conditions: readonly Condition[]; readonly limit: number },
+): Generator<ListedPackage, void> {
   const { text, values } = whereOf(page.conditions)
   const sql = `SELECT purl, type, name, version, origin, licenses, locations ${contained}${text} ORDER BY name, purl LIMIT ?`
-  return database
-    .prepare(sql)
-    .all(id, ...values, page.limit)
-    .map((row) => ({
+  for (const row of database.prepare(sql).iterate(id, ...values, page.limit))
+    yield {
       digest: digest satisfies Digest,
       purl: String(row['purl']),
       type: String(row['type']),
@@ -195,7 +239,7 @@ function packagesIn({ database, id, digest }: PlacedImage, page: { readonly cond
       origin: String(row['origin']),
       licenses: JSON.parse(String(row['licenses'])) as string[], // of buildSegment
       locations: JSON.parse(String(row['locations'])) as string[], // of buildSegment
-    }))
+    }
 }
 
 /** Returns the ids of the packages that a filter finds, as JSON. A canonical package URL has `@`, `?` or `#` after its name, and only the last two after its version. */
@@ -213,7 +257,7 @@ function packagesFound(database: DatabaseSync, filter: PurlFilter): string {
 function imagesWith(
   database: DatabaseSync,
   { filter, query, replaced }: { readonly filter: PurlFilter; readonly query: PackageImageQuery; readonly replaced: ReplacedImages },
-): { readonly images: readonly FoundImage[]; readonly total: number } {
+): { readonly images: Iterable<FoundImage>; readonly total: number } {
   const { uidp, visibility, after, skip, limit } = query
   const shown = new Map<string, number>()
   database.function('shown', (value) => {
@@ -230,10 +274,13 @@ function imagesWith(
   const total = Number(database.prepare(`SELECT count(*) AS count ${wanted}`).get(...values)?.['count'])
   const columns = "repo, digest, purl, version, coalesce(json_extract(facts, '$.platform'), '') AS platform"
   const place = after === undefined ? '' : ' AND (repo, digest, purl) > (?, ?, ?)'
-  const rows = database
-    .prepare(`SELECT ${columns} ${wanted}${place} ORDER BY repo, digest, purl LIMIT ?`)
-    .all(...values, ...(after === undefined ? [] : [after.repo, after.digest, after.purl]), skip + limit)
-  return { images: rows.map((row) => ({ ...row }) as unknown as FoundImage), total } // the columns are its fields
+  function* imagesInOrder(): Generator<FoundImage, void> {
+    const rows = database
+      .prepare(`SELECT ${columns} ${wanted}${place} ORDER BY repo, digest, purl LIMIT ?`)
+      .iterate(...values, ...(after === undefined ? [] : [after.repo, after.digest, after.purl]), skip + limit)
+    for (const row of rows) yield { ...row } as unknown as FoundImage // the columns are its fields
+  }
+  return { images: total === 0 ? [] : imagesInOrder(), total }
 }
 
 function indexesOf(database: DatabaseSync, { repo, digest }: ImageName): Digest[] {
