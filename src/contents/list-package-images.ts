@@ -49,7 +49,13 @@ function createTagNames(tables: RecordTables): (image: PackageImage) => readonly
     }
     return names
   }
-  return ({ repo, digest, indexes }) => [...new Set([digest, ...indexes].flatMap((pointed) => namesOf(repo, pointed)))].sort().slice(0, maxTags)
+  const ofImages = new Map<string, readonly string[]>()
+  return ({ repo, digest, indexes }) => {
+    const key = `${repo} ${digest}`
+    const names = ofImages.get(key) ?? [...new Set([digest, ...indexes].flatMap((pointed) => namesOf(repo, pointed)))].sort().slice(0, maxTags)
+    ofImages.set(key, names)
+    return names
+  }
 }
 
 /** Answers ListPackageImages: one page of the images with a package that the caller may see (docs/spec/registry.md#images-with-a-package). */

@@ -64,6 +64,10 @@ interface ReplacedImages {
 /** An image that contains a package, without the indexes that it is in. */
 type FoundImage = Omit<PackageImage, 'indexes'>
 
+function keyOf({ repo, digest }: ImageName): string {
+  return `${repo} ${digest}`
+}
+
 function byRepo(one: FoundImage, other: FoundImage): number {
   for (const key of ['repo', 'digest', 'purl'] as const) {
     const order = Buffer.compare(Buffer.from(one[key]), Buffer.from(other[key]))
@@ -163,7 +167,13 @@ export class SegmentReader {
       found.push(page.images)
     }
     const images = query.skip < total ? sectionOf(merged(found, byRepo), query) : []
-    return { images: images.map((image) => ({ ...image, indexes: [...new Set(databases.flatMap((database) => indexesOf(database, image)))] })), total }
+    // The packages of an image share one list.
+    const indexes = new Map<string, readonly Digest[]>()
+    for (const image of images) {
+      const key = keyOf(image)
+      if (!indexes.has(key)) indexes.set(key, [...new Set(databases.flatMap((database) => indexesOf(database, image)))])
+    }
+    return { images: images.map((image) => ({ ...image, indexes: indexes.get(keyOf(image)) ?? [] })), total }
   }
 
   /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */
