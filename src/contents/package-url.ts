@@ -94,27 +94,36 @@ export interface PurlFilter {
   /** The canonical text up to the version. Without a version, up to the name. */
   readonly start: string
   readonly hasVersion: boolean
-  /** Each must be in a found URL. */
-  readonly qualifiers: Readonly<Record<string, string>>
-  /** Empty for any. */
+  /** Canonical texts such as `arch=arm64`. Each must be in a found URL. */
+  readonly qualifiers: readonly string[]
+  /** In its canonical form. Empty for any. */
   readonly subpath: string
+}
+
+/** Returns the qualifiers and the subpath of a canonical package URL, as texts. Other parts contain neither `?` nor `#`. */
+function endsOf(purl: string): Pick<PurlFilter, 'qualifiers' | 'subpath'> {
+  const [before = '', subpath = ''] = purl.split('#', 2)
+  const [, qualifiers] = before.split('?', 2)
+  return { qualifiers: qualifiers?.split('&') ?? [], subpath }
 }
 
 /** Returns the filter of a package URL; undefined if it is not valid. */
 export function purlFilter(text: string): PurlFilter | undefined {
   const url = isPlainText(text, maxPurlLength) ? attempt(() => PackageURL.fromString(text)) : undefined
   if (url === undefined) return undefined
-  const { type, namespace, name, version, qualifiers, subpath } = url
+  const { type, namespace, name, version } = url
   const start = attempt(() => new PackageURL(type, namespace, name, version, undefined, undefined))?.toString()
-  return start === undefined ? undefined : { start, hasVersion: Boolean(version), qualifiers: { ...qualifiers }, subpath: subpath ?? '' }
+  return start === undefined ? undefined : { start, hasVersion: Boolean(version), ...endsOf(url.toString()) }
 }
 
-/** True if the filter finds a canonical package URL that starts with its text and has nothing or `@`, `?` or `#` after it. */
-export function isFound(purl: string, { qualifiers, subpath }: PurlFilter): boolean {
-  const wanted = Object.entries(qualifiers)
-  if (wanted.length === 0 && subpath === '') return true
-  const url = attempt(() => PackageURL.fromString(purl))
-  return url !== undefined && wanted.every(([key, value]) => url.qualifiers?.[key] === value) && (subpath === '' || url.subpath === subpath)
+/**
+ * True if the filter finds a canonical package URL that starts with its text and has nothing or `@`, `?` or `#` after it. It compares texts: a name may have
+ * tens of thousands of URLs.
+ */
+export function isFound(purl: string, wanted: PurlFilter): boolean {
+  if (wanted.qualifiers.length === 0 && wanted.subpath === '') return true
+  const { qualifiers, subpath } = endsOf(purl)
+  return wanted.qualifiers.every((one) => qualifiers.includes(one)) && (wanted.subpath === '' || subpath === wanted.subpath)
 }
 
 /** Returns the package with these parts, and makes its package URL. Undefined if the parts are not enough, or not valid. */

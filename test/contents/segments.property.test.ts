@@ -7,6 +7,7 @@ import { digestOf, type Digest } from '../../src/base/digest.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import type { ListedPackage, PackageImage, PackageQuery } from '../../src/cache/lists/contents-source.ts'
 import { includedIn, type Segment } from '../../src/contents/segments/contents-record.ts'
+import { isFound, packageOfUrl, purlFilter } from '../../src/contents/package-url.ts'
 import { buildSegment, type StoredImage } from '../../src/contents/segments/segment-builder.ts'
 import { SegmentReader } from '../../src/contents/segments/segment-reader.ts'
 
@@ -184,4 +185,23 @@ test('images of segments, merged or not, are those of a naive model', () => {
     }),
     { numRuns: 60 },
   )
+})
+
+test.each([
+  ['pkg:apk/wolfi/openssl', true],
+  ['pkg:apk/wolfi/openssl@3.3.1-r0', true],
+  ['pkg:apk/wolfi/openssl?distro=wolfi-20230201', true],
+  ['pkg:apk/wolfi/openssl@3.3.1-r0?distro=wolfi-20230201&arch=x86_64', true],
+  ['pkg:apk/wolfi/openssl?upstream=libressl%401%26more', true],
+  ['pkg:apk/wolfi/openssl#crypto/lib', true],
+  ['pkg:apk/wolfi/openssl?arch=x86', false],
+  ['pkg:apk/wolfi/openssl?arch=aarch64', false],
+  ['pkg:apk/wolfi/openssl?upstream=libressl', false],
+  ['pkg:apk/wolfi/openssl#crypto', false],
+])('a search for %s compares whole qualifiers and the subpath', (text, isFoundBy) => {
+  const stored = packageOfUrl('pkg:apk/wolfi/openssl@3.3.1-r0?upstream=libressl%401%26more&arch=x86_64&distro=wolfi-20230201#crypto/lib')
+  const filter = purlFilter(text)
+  if (stored === undefined || filter === undefined) expect.fail('not a package URL')
+  expect(stored.purl.startsWith(filter.start)).toBe(true)
+  expect(isFound(stored.purl, filter)).toBe(isFoundBy)
 })
