@@ -83,7 +83,7 @@ function kindAt(method: MethodRow): string | undefined {
   if (method.scope !== 'scoped' && method.verb !== 'get') return undefined
   const last = placeOf(method)?.at(-1)
   if (last === undefined || last === 'resource') return undefined
-  if (last === 'uid') return method.kind
+  if (last === 'uid' || last === 'id') return method.kind
   return last === 'group' ? 'Group' : (resources.get(method.kind ?? '')?.parents.find((parent) => parent !== '/') ?? undefined)
 }
 

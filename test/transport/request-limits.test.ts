@@ -26,6 +26,12 @@ function pathOf(method: MethodRow): { verb: string; path: string; body: string }
   return { verb, path: template.replaceAll(/\{[^}]*\}/g, uid), body }
 }
 
+/** The body of a request with one unknown member, of exactly `length` bytes. */
+function bodyOf({ input }: MethodRow, bodyField: string, length: number): string {
+  const [start, end] = input.fields.some(({ name, fieldKind }) => name === bodyField && fieldKind === 'list') ? ['[{"x":"', '"}]'] : ['{"x":"', '"}']
+  return `${start}${'x'.repeat(length - start.length - end.length)}${end}`
+}
+
 /** A message of exactly `length` bytes, at least 10: one string in a field unknown to all types. */
 function messageOf(length: number): Uint8Array {
   const made = (text: number): Uint8Array => new BinaryWriter().tag(2000, WireType.LengthDelimited).string('x'.repeat(text)).finish()
@@ -57,9 +63,9 @@ describe('the maximum size of a request', () => {
   })
 
   test.each(withBody.map((method) => ({ name: caseName(method), method })))('$name accepts a body of its limit, and no larger one', async ({ method }) => {
-    const { verb, path } = pathOf(method)
+    const { verb, path, body } = pathOf(method)
     const headers = { prefer: 'handling=lenient' }
-    const send = (length: number): Promise<Sent> => sendTo(served.port, { verb, path, headers, body: `{"x":"${'x'.repeat(length - 8)}"}` })
+    const send = (length: number): Promise<Sent> => sendTo(served.port, { verb, path, headers, body: bodyOf(method, body, length) })
     expect((await send(method.maxRequestBytes)).status).toBe(200)
     expect((await send(method.maxRequestBytes + 1)).status).toBe(413)
   })
