@@ -104,6 +104,8 @@ export async function vulnerabilitiesIn(services: Services, image: ImageName, tu
   // Without advisories nothing is known about any package.
   if (services.catalogue('advisories') === undefined || (await heldManifest(services, image, turn.signal)) === undefined) return undefined
   const images = (await platformImages(services, image, turn.signal)).map(({ digest }) => ({ repo, digest }))
+  // An artifact is no image.
+  if (images.length === 0) return undefined
   const read = (await services.imageContents?.imagesAmong(images, turn)) ?? []
   if (read.length < images.length || read.some(({ problem }) => problem !== '')) return undefined
   const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)

@@ -2,7 +2,7 @@ import type { Digest } from '../../base/digest.ts'
 import { tmpdir } from 'node:os'
 import { Readable } from 'node:stream'
 import type { Services } from '../../engine/services.ts'
-import { heldManifest, isForeignLayer, isImageConfig, type Upstream } from '../../registry/index.ts'
+import { heldManifest, isForeignLayer, isImage, isImageLayer, isImageRecord, type Upstream } from '../../registry/index.ts'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
 import type { ImageContents, ImageIndex } from '../image-contents.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
@@ -29,13 +29,10 @@ interface RepoReading extends ReadableRepo, Required<Pick<ReadingOptions, 'folde
 const defaultTimeLimitMs = 15 * 60_000
 /** Limits of one index. The number of packages bounds the memory of the result. */
 const limits = { images: 100, packages: 300_000, skipped: 100 } as const
-const imageLayer = /^application\/vnd\.(?:oci\.image\.layer|docker\.image\.rootfs)\./
 const encryptedLayer = /\+encrypted$/
 
-/** True for an image. Signatures and attestations can have the config of an image, but their layers are not those of images. */
-function isImage({ config, layers, children }: NamedManifest): boolean {
-  if (config === undefined || children.length > 0 || !isImageConfig(config.mediaType)) return false
-  return layers.length === 0 || layers.some(({ mediaType }) => imageLayer.test(mediaType))
+function isOfImage({ config, layers, children }: NamedManifest): boolean {
+  return config !== undefined && children.length === 0 && isImage({ config: config.mediaType, layers: layers.map(({ mediaType }) => mediaType) })
 }
 
 /** Yields the image itself, or the images in the index. Adds children whose manifests cannot be read to `lost`. */
@@ -44,7 +41,7 @@ async function* imagesIn(
   { manifest, lost }: { readonly manifest: NamedManifest; readonly lost: ContentError[] },
   signal: AbortSignal,
 ): AsyncGenerator<SbomSubject & { platform: string }, void, undefined> {
-  if (isImage(manifest)) yield { image: manifest, index: undefined, platform: '' }
+  if (isOfImage(manifest)) yield { image: manifest, index: undefined, platform: '' }
   const seen = new Set<Digest>()
   for (const child of manifest.children) {
     if (isAttestation(child) || seen.has(child.digest)) continue
@@ -54,7 +51,7 @@ async function* imagesIn(
       lost.push(contentErrorOf(error, signal))
       return undefined
     })
-    if (image !== undefined && isImage(image)) yield { image, index: manifest, platform: child.platform }
+    if (image !== undefined && isOfImage(image)) yield { image, index: manifest, platform: child.platform }
   }
 }
 
@@ -68,7 +65,7 @@ async function layersOf(content: ReadableRepo, { layers }: NamedManifest, signal
   const found: NamedBlob[] = []
   const skipped: SkippedFile[] = []
   for (const { digest, mediaType } of layers) {
-    if (!imageLayer.test(mediaType) || encryptedLayer.test(mediaType)) {
+    if (!isImageLayer(mediaType) || encryptedLayer.test(mediaType)) {
       skipped.push({ path: digest, problem: 'UNSUPPORTED_FORM', message: 'layers of this media type are not read' })
       continue
     }
@@ -191,7 +188,7 @@ export async function unreadContents(
 ): Promise<ReadManifest> {
   const record = await heldManifest(services, name, signal)
   const { retry } = error
-  if (record === undefined || record.architecture === '' || record.children.length > 0) return { images: [], index: undefined, retry }
+  if (record === undefined || !isImageRecord(record)) return { images: [], index: undefined, retry }
   const image = { repo: name.repo, digest: record.upstreamDigest as Digest } // a cast: the record holds nothing else
   if ((await known?.(image)) !== undefined) return { images: [], index: undefined, retry }
   return { images: [{ ...image, platform: '', ...failureOf(error, []) }], index: undefined, retry }

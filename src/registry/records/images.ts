@@ -17,6 +17,8 @@ import { heldManifest } from './manifests.ts'
 /** The architecture that an index gives for attestations. */
 const noArchitecture = 'unknown'
 const defaultArchitecture = 'amd64'
+/** The number of manifests of an index to read together. */
+const readsAtOnce = 64
 const sha256Pattern = /^sha256:[0-9a-f]{64}$/
 
 function imageNotFound(name: string): DomainError {
@@ -37,26 +39,39 @@ function imagesOf(digest: string, record: ManifestRecord): { architecture: strin
   return images.filter(({ architecture }) => architecture !== '' && architecture !== noArchitecture)
 }
 
+/** True for a manifest that is an image itself, not an index. Records of earlier versions only tell by the architecture. */
+export function isImageRecord({ isImage, architecture, children }: ManifestRecord): boolean {
+  return isImage ?? (children.length === 0 && architecture !== '' && architecture !== noArchitecture)
+}
+
 /** An image of one platform. */
 export interface PlatformImage {
   readonly digest: Digest
-  /** For example `amd64`. */
+  /** For example `amd64`; empty if its config names none. */
   readonly architecture: string
 }
 
 /**
- * Resolves with the image with this digest, or with those of an index, in its order, each once. Attestations and artifacts are no images. Rejects with code 5 if
+ * Resolves with the image with this digest, or with those of an index, in its order, each once: those whose contents can be read. Attestations and artifacts are no images. Rejects with code 5 if
  * the repo does not hold the digest.
  */
 export async function platformImages(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<readonly PlatformImage[]> {
   const record = await heldManifest(services, { repo, digest }, signal)
   if (record === undefined) throw imageNotFound(`${repo}@${digest}`)
-  const images = new Map<string, PlatformImage>()
-  for (const image of imagesOf(digest, record)) {
-    // a cast: records hold checked digests
-    if (!images.has(image.digest)) images.set(image.digest, { digest: image.digest as Digest, architecture: image.architecture })
+  if (record.children.length === 0) return isImageRecord(record) ? [{ digest, architecture: record.architecture }] : []
+  // a cast: records hold checked digests
+  const children = [...new Map(record.children.map((child) => [child.digest as Digest, child.architecture]))].filter(([, named]) => named !== noArchitecture)
+  const images: PlatformImage[] = []
+  for (let at = 0; at < children.length; at += readsAtOnce) {
+    const part = children.slice(at, at + readsAtOnce)
+    const held = await Promise.all(part.map(([child]) => heldManifest(services, { repo, digest: child }, signal)))
+    part.forEach(([child, named], index) => {
+      const image = held[index]
+      // Nothing is known of a child that is gone, so it counts as an image.
+      if (image === undefined || isImageRecord(image)) images.push({ digest: child, architecture: named || (image?.architecture ?? '') })
+    })
   }
-  return [...images.values()]
+  return images
 }
 
 /** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */

@@ -66,6 +66,18 @@ export function isImageConfig(mediaType: string): boolean {
   return imageConfigs.has(mediaType)
 }
 
+const imageLayer = /^application\/vnd\.(?:oci\.image\.layer|docker\.image\.rootfs)\./
+
+/** True for the media type of layers with files of an image. */
+export function isImageLayer(mediaType: string): boolean {
+  return imageLayer.test(mediaType)
+}
+
+/** True for the media types of an image. Signatures and attestations can have the config of an image, but their layers are not those of images. */
+export function isImage({ config, layers }: { readonly config: string; readonly layers: readonly string[] }): boolean {
+  return isImageConfig(config) && (layers.length === 0 || layers.some(isImageLayer))
+}
+
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
 
 /** Manifests have a JSON media type. Other types are refused, so that no browser treats a manifest as a page or script. */
@@ -196,11 +208,10 @@ function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRe
   const config = descriptorIn(body['config'], 'config')
   record.config = reference(config)
   if (record.artifactType === '') record.artifactType = config.mediaType
-  record.layers = listIn(body, 'layers').map((value, at) => {
-    const layer = descriptorIn(value, `layers[${at}]`)
-    if (isForeignLayer(layer.mediaType)) foreignLayers.add(layer.digest)
-    return reference(layer)
-  })
+  const layers = listIn(body, 'layers').map((value, at) => descriptorIn(value, `layers[${at}]`))
+  for (const { digest, mediaType } of layers) if (isForeignLayer(mediaType)) foreignLayers.add(digest)
+  record.layers = layers.map(reference)
+  record.isImage = isImage({ config: config.mediaType, layers: layers.map(({ mediaType }) => mediaType) })
   return { imageConfig: isImageConfig(config.mediaType) ? record.config : undefined, foreignLayers }
 }
 

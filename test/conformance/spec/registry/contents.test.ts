@@ -18,20 +18,26 @@ const layerType = 'application/vnd.oci.image.layer.v1.tar'
 /** A repo of an organisation of its own, with a client of its registry. */
 interface RepoWorld {
   readonly group: string
+  readonly owner: string
   readonly repo: string
   readonly path: string
   readonly token: string
   readonly client: OciClient
 }
 
-async function worldOf({ server, ok }: Spec): Promise<RepoWorld> {
-  const name = freshName('org')
-  const { group, owner, token } = await makeOrganisation(server, name)
-  const repo = uidOf(await ok('CreateRepo', { parent: group, repo: { name: 'app' } }, { token }))
+/** Returns a client of the registry with a fresh token of an identity. */
+async function clientOf({ server }: Spec, owner: string): Promise<OciClient> {
   const { host, port } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'owner', audience: host }
-  const minted = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
-  return { group, repo, path: `${name}/app`, token, client: new OciClient(port, minted.token) }
+  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
+  return new OciClient(port, token)
+}
+
+async function worldOf(spec: Spec): Promise<RepoWorld> {
+  const name = freshName('org')
+  const { group, owner, token } = await makeOrganisation(spec.server, name)
+  const repo = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'app' } }, { token }))
+  return { group, owner, repo, path: `${name}/app`, token, client: await clientOf(spec, owner) }
 }
 
 /** Returns the database of apk with these packages. */
@@ -146,6 +152,40 @@ contentsSuite('contents of images', (spec) => {
     })
     expect(namesIn(await packagesOf(spec, world, { digest, query: 'BUSY' }))).toEqual(['busybox'])
     expect(namesIn(await packagesOf(spec, world, { digest, types: ['deb'] }))).toEqual([])
+  })
+
+  // docs/spec/registry.md#contents-of-images
+  test('an image whose config names no architecture is read, also in an index that names none', async () => {
+    const world = await worldOf(spec)
+    const image = await imageWith(world, { musl: '1.2.5-r0' }, '')
+    await push(world, image.digest, image)
+    const manifests = [{ mediaType: imageType, digest: image.digest, size: image.bytes.length }]
+    const index = await push(world, 'latest', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }))
+    for (const digest of [image.digest, index]) {
+      const answer = await packagesOf(spec, world, { digest })
+      expect(answer).toMatchObject({ packages: [{ name: 'musl' }], images: [{ digest: image.digest, state: 'READ' }] })
+    }
+  })
+
+  // docs/spec/registry.md#contents-of-images
+  test.each(['', 'amd64'])('a signature whose config has the architecture "%s" is no image, and its contents are not known', async (architecture) => {
+    const world = await worldOf(spec)
+    const layer = randomBytes(8)
+    await world.client.putBlob(world.path, layer)
+    const layers = [{ mediaType: 'application/vnd.dev.cosign.simplesigning.v1+json', digest: digestOf(layer), size: layer.length }]
+    const signature = await world.client.image(world.path, { layers }, architecture)
+    await importDocuments(spec.server, world.group, [osvDocument(freshName('CVE-2026').toUpperCase(), {})])
+    await push(world, 'latest', signature)
+    spec.clock.advance(24 * 3_600_000)
+    const token = await spec.server.tokenFor(world.owner)
+    const later = { ...world, token, client: await clientOf(spec, world.owner) }
+    const image = await push(later, 'latest', await imageWith(later, { musl: '1.2.5-r0' }))
+    await packagesOf(spec, later, { digest: image })
+    expect(await packagesOf(spec, later, { digest: signature.digest })).toMatchObject({ totalCount: '0', images: [] })
+    const days = { startTime: new Date(spec.clock.now()).toISOString(), endTime: new Date(spec.clock.now()).toISOString() }
+    const reply = await spec.call('ListResolvedVulnsReports', { imageRefs: [{ repo: world.repo }], ...days }, { token })
+    expectFailure(reply, { code: 9, domain: 'advisory.taproot.dev', reason: 'CONTENTS_UNKNOWN', violations: ['CONTENTS_UNKNOWN'] })
+    expect(JSON.stringify(reply.details['PreconditionFailure'])).toContain(signature.digest)
   })
 
   test('an index has the packages of all its images, in pages', async () => {
