@@ -25,6 +25,12 @@ export class TokenBucket {
     return this.#tokens >= tokens ? 0 : Math.ceil(((tokens - this.#tokens) * 1000) / this.#rate.perSecond)
   }
 
+  /** Returns the number of tokens; negative if more were spent. */
+  get tokens(): number {
+    this.#fill()
+    return this.#tokens
+  }
+
   /** Takes tokens, even if the bucket then holds a negative number. */
   spend(tokens: number): void {
     this.#fill()

@@ -161,7 +161,7 @@ export interface Config {
   readonly baseUrl: string
   readonly dataDir: string
   readonly listen: string
-  readonly api: { readonly port: number; readonly tls?: ServerTlsConfig }
+  readonly api: { readonly port: number; readonly tls?: ServerTlsConfig; readonly cors: { readonly origins: readonly string[] } }
   readonly ops: { readonly port: number }
   readonly registry: RegistryConfig
   readonly store: { readonly kind: 'sqlite' | 'etcd'; readonly sqlite: { readonly path: string }; readonly etcd: EtcdConfig }

@@ -90,7 +90,15 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const pipeline = { services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog }
   const dispatch = withVersion1({ dispatch: createPipeline(pipeline), services })
   const clientAddress = createClientAddress(trusted)
-  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
+  const shared = {
+    methods,
+    dispatch,
+    log,
+    newRequestId: () => randomUUID(),
+    metrics: createCallMetrics(registry),
+    clientAddress,
+    origins: config.api.cors.origins,
+  }
   const { baseUrl } = config
   const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
   const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }

@@ -2,6 +2,7 @@ import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../base/schema/method.ts'
 import type { AnswerDocument, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
+import type { LimitState } from './rate-limit.ts'
 
 /** Returns the name of the method in metrics and error logs: `GroupsService.GetGroup`. It does not depend on the alias that the client used. */
 export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
@@ -29,6 +30,8 @@ export interface Call {
   readonly remoteAddress: string
   /** Aborts with a DomainError as reason: code 1 if the client disconnected, code 4 if its deadline passed. */
   readonly signal: AbortSignal
+  /** Learns the rate limit that the call counted against, also if it is refused. */
+  limited?(limit: LimitState): void
   /** Throws the signal's reason if it has aborted. This is cheaper than reading `signal`, which is created when it is first used. */
   throwIfEnded(): void
   /**

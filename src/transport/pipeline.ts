@@ -260,6 +260,15 @@ interface Admitted {
   readonly session: Session | undefined
 }
 
+/** Counts a call. The transport learns what is left, also if the call is refused. */
+function takeFrom(limiter: RateLimiter, call: Call, key: string): void {
+  try {
+    limiter.take(key)
+  } finally {
+    if (call.limited !== undefined) call.limited(limiter.stateOf(key))
+  }
+}
+
 /** Runs the steps before the handler in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate. */
 async function enter(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Admitted> {
   const { method } = call
@@ -267,7 +276,7 @@ async function enter(options: PipelineOptions, plan: MethodPlan, { call, progres
   // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
   const key = token?.identityUid ?? addressKey(call.remoteAddress)
-  limiter?.take(key)
+  if (limiter !== undefined) takeFrom(limiter, call, key)
   assertPresented(call)
   assertForce(call)
   const decoded = await call.decode(() => limiter?.resume(key))

@@ -14,6 +14,16 @@ export interface RateLimit {
   readonly workBurstMilliseconds?: number
 }
 
+/** The rate limit of a caller after a request. */
+export interface LimitState {
+  /** The number of requests at once, and the seconds until so many are allowed again. */
+  readonly burst: number
+  readonly windowSeconds: number
+  /** The number of requests that are left now, and the seconds until all are. */
+  readonly remaining: number
+  readonly resetSeconds: number
+}
+
 /** Maximum number of buckets in memory. Above it, the least recently used one is dropped. */
 const maxBuckets = 100_000
 
@@ -32,6 +42,11 @@ export class TokenBuckets {
   assertHas(key: string, tokens: number, message: string): void {
     const retryAfterMs = this.#bucket(key).waitMs(tokens)
     if (retryAfterMs > 0) throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+  }
+
+  /** Returns the number of tokens in the bucket of the key. */
+  tokens(key: string): number {
+    return this.#bucket(key).tokens
   }
 
   /** Takes tokens. The bucket may then have a negative number. */
@@ -54,11 +69,13 @@ export class TokenBuckets {
  * wait may exceed the limit; the next request then waits.
  */
 export class RateLimiter {
+  readonly #limit: RateLimit
   readonly #requests: TokenBuckets
   readonly #work: { readonly buckets: TokenBuckets; readonly meter: LoopMeter } | undefined
 
   /** Without `meter`, or a limit for the processing time, only requests are counted. */
   constructor(limit: RateLimit, clock: Clock, meter?: LoopMeter) {
+    this.#limit = limit
     this.#requests = new TokenBuckets({ perSecond: limit.requestsPerSecond, burst: limit.burst }, clock)
     const { workMillisecondsPerSecond: perSecond, workBurstMilliseconds: burst } = limit
     if (meter !== undefined && perSecond !== undefined && burst !== undefined) this.#work = { buckets: new TokenBuckets({ perSecond, burst }, clock), meter }
@@ -70,6 +87,18 @@ export class RateLimiter {
     this.#work?.buckets.assertHas(key, 1, 'too much processing time: wait as long as Retry-After or RetryInfo says')
     this.#requests.spend(key, 1)
     this.resume(key)
+  }
+
+  /** Returns the limit of requests of `key`. */
+  stateOf(key: string): LimitState {
+    const { burst, requestsPerSecond } = this.#limit
+    const tokens = this.#requests.tokens(key)
+    return {
+      burst,
+      windowSeconds: Math.ceil(burst / requestsPerSecond),
+      remaining: Math.max(0, Math.floor(tokens)),
+      resetSeconds: Math.ceil((burst - tokens) / requestsPerSecond),
+    }
   }
 
   /** Continues to measure the processing time of `key` after a wait. */

@@ -4,6 +4,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import { methodName } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import type { CallHeaders } from '../transport/call-headers.ts'
+import type { LimitState } from '../transport/rate-limit.ts'
 import type { Call, DecodedCall } from '../transport/call.ts'
 
 /** Returns the method with this name, e.g. `iam.v2.GroupsService/CreateGroup`. */
@@ -44,6 +45,10 @@ export class InnerCall implements Call {
 
   get signal(): AbortSignal {
     return this.#outer.signal
+  }
+
+  limited(limit: LimitState): void {
+    this.#outer.limited?.(limit)
   }
 
   throwIfEnded(): void {

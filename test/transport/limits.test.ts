@@ -13,13 +13,15 @@ import { isServed } from './is-served.ts'
 interface Answer {
   readonly code: number
   readonly retryAfter: string | undefined
+  readonly limit?: readonly (string | null)[]
 }
 
 /** A ping with a forwarded client address. */
 async function restPing(url: string, forwardedFor: string | undefined): Promise<Answer> {
   const response = await fetch(`${url}/ping/v2/ping`, { headers: forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor } })
   const body = (await response.json()) as { readonly code?: number }
-  return { code: body.code ?? 0, retryAfter: response.headers.get('retry-after') ?? undefined }
+  const limit = ['ratelimit-policy', 'ratelimit'].map((name) => response.headers.get(name))
+  return { code: body.code ?? 0, retryAfter: response.headers.get('retry-after') ?? undefined, limit }
 }
 
 function grpcPing(client: Client, forwardedFor: string | undefined): Promise<Answer> {
@@ -65,7 +67,12 @@ describe.each([
     const block = transport === 'rest' ? '1' : '2'
     const one = await pings(transport, () => `1.2.3.4, 203.0.113.${block}`)
     expect(one.filter(({ code }) => code === 8).length).toBeGreaterThanOrEqual(8)
-    if (transport === 'rest') expect(Number(one.find(({ code }) => code === 8)?.retryAfter)).toBeGreaterThanOrEqual(1)
+    if (transport === 'rest') {
+      expect(Number(one.find(({ code }) => code === 8)?.retryAfter)).toBeGreaterThanOrEqual(1)
+      // docs/spec/limits.md#rate-limits
+      const limit = (code: number): unknown => one.filter((answer) => answer.code === code).at(-1)?.limit
+      expect([limit(0), limit(8)]).toEqual(Array(2).fill(['"requests";q=10;w=10', '"requests";r=0;t=10']))
+    }
     const many = await pings(transport, (index) => `203.0.113.${100 + index}`)
     expect(many.some(({ code }) => code === 8)).toBe(!isTrusting)
     const prefix = await pings(transport, (index) => `2001:db8:0:${block}::${index + 1}`)

@@ -1,4 +1,5 @@
 import type { IncomingMessage, RequestListener } from 'node:http'
+import cors from '@koa/cors'
 import Koa from 'koa'
 import type { Middleware } from 'koa'
 import type { ClientAddress } from '../../base/client-address.ts'
@@ -36,6 +37,8 @@ export interface HttpAppOptions {
   readonly routes?: OtherRoutes
   /** Returns the client's address. By default, it is the peer address of the connection. */
   readonly clientAddress?: ClientAddress
+  /** Origins whose scripts may read answers; `*` for all. None by default. */
+  readonly origins?: readonly string[]
 }
 
 /** The dependencies and options of the REST side. */
@@ -64,11 +67,44 @@ export function createHttpApp(options: HttpAppOptions, index: RouteIndex<HttpCon
   return (request, response) => void answer(request, response)
 }
 
+/** The request headers that scripts of other origins may set, and the answer headers that they may read. */
+const corsHeaders = {
+  allowHeaders: [
+    'Authorization',
+    'Content-Type',
+    'Idempotency-Key',
+    'If-Match',
+    'If-None-Match',
+    'Last-Event-ID',
+    'Prefer',
+    'Request-Timeout',
+    'X-Request-Id',
+    'traceparent',
+  ],
+  exposeHeaders: ['ETag', 'Link', 'Page-Token-Restarted', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'X-Request-Id'],
+}
+/** The time for which a browser remembers what it may send, in seconds. */
+const corsMaxAge = 600
+
+/** Returns the middleware that lets scripts of other origins read answers. They never send cookies. Undefined if there are no origins. */
+function crossOrigin(origins: readonly string[]): Middleware<HttpState> | undefined {
+  if (origins.length === 0) return undefined
+  const origin = (context: Koa.Context): string => (origins.includes('*') ? '*' : origins.includes(context.get('Origin')) ? context.get('Origin') : '')
+  return cors({ origin, allowMethods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'], ...corsHeaders, maxAge: corsMaxAge }) as Middleware<HttpState>
+}
+
 /**
  * The only middleware. It sets the request id and the signal, finds the route, and converts errors to answers. Its cost does not grow with the number of
  * routes.
  */
 function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
+  const shared = crossOrigin(options.origins ?? [])
+  const route = async (context: HttpContext): Promise<void> => {
+    const { req, path } = context
+    const found = index.find(req.method ?? '', path)
+    if (found !== undefined) await found.route.handle(context, found.match)
+    else if ((await options.routes?.serve(context)) !== true) await unrouted(context, index, options.routes)
+  }
   return async (context) => {
     const { req, res } = context
     const { headers } = req
@@ -78,6 +114,7 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
       remoteAddress: addressOf(req, options.clientAddress),
       domain: platformDomain,
       method: 'unknown',
+      limits: undefined,
       done: undefined,
     }
     context.state = state
@@ -85,10 +122,10 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
       assertFewHeaders(req)
       if (lacksOneHost(req)) throw DomainError.invalid('headers', 'send exactly one Host header')
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
-      const path = context.path
-      const found = index.find(req.method ?? '', path)
-      if (found !== undefined) await found.route.handle(context, found.match)
-      else if ((await options.routes?.serve(context)) !== true) await unrouted(context, index, options.routes)
+      if (shared === undefined) await route(context)
+      else await shared(context, () => route(context))
+      // The question of a browser before a request of another origin.
+      if (context.respond !== false) send(context, { status: 204, headers: {}, body: '' })
       state.done?.(0)
     } catch (thrown) {
       const { requestId } = state.headers

@@ -6,6 +6,7 @@ import type { Code } from '../../base/errors.ts'
 import { sendStream } from '../answer-stream.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
+import { codingFor, compressed, compressedPieces } from './compression.ts'
 
 /** The state of a request that all middleware shares. */
 export interface HttpState {
@@ -17,6 +18,8 @@ export interface HttpState {
   domain: string
   /** The name in the log: `GroupsService.GetGroup`, `GET /oauth`, or `unknown` until a route is found. */
   method: string
+  /** Headers with the rate limit of the caller, once the request counted against it. */
+  limits: Readonly<Record<string, string>> | undefined
   /** Reports the outcome of the call to the metrics: its gRPC code, 0 for OK. */
   done: ((code: Code | 0) => void) | undefined
 }
@@ -63,7 +66,7 @@ export function preferredType(context: HttpContext, types: readonly string[]): s
 export function beginAnswer(context: HttpContext, headers: Readonly<Record<string, string>>): void {
   const { res, state } = context
   context.respond = false
-  res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers })
+  res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...state.limits, ...commonHeaders, ...headers })
 }
 
 /** Resolves once the client has received what was written. Rejects with the signal's reason. */
@@ -72,16 +75,21 @@ export async function drained(response: ServerResponse, signal: AbortSignal): Pr
 }
 
 /**
- * Sends an answer piece by piece. A client that reads nothing for a minute is cut off. Rejects with the stream's error, after cutting the connection: the
+ * Sends an answer piece by piece, compressed if the client accepts that. A client that reads nothing for a minute is cut off. Rejects with the stream's error, after cutting the connection: the
  * client sees that the answer is not whole.
  */
 export async function sendPieces(context: HttpContext, { headers, pieces }: StreamedAnswer): Promise<void> {
   const { res, state, method } = context
   const { signal } = state.call
-  beginAnswer(context, headers)
+  const coding = codingFor(context, { type: headers['Content-Type'], bytes: Infinity })
+  beginAnswer(context, { ...headers, ...codedHeaders(headers, coding) })
   try {
     if (method === 'HEAD') await pieces.return?.()
-    else await sendStream(pieces, { signal, send: (piece) => (res.write(piece) ? undefined : drained(res, signal)) })
+    else
+      await sendStream(coding === undefined ? pieces : compressedPieces(pieces, coding), {
+        signal,
+        send: (piece) => (res.write(piece) ? undefined : drained(res, signal)),
+      })
     res.end()
   } catch (error) {
     res.destroy()
@@ -89,12 +97,31 @@ export async function sendPieces(context: HttpContext, { headers, pieces }: Stre
   }
 }
 
-/** Sends a complete answer with the request's id. It does not use Koa's body, which sets each header separately. */
-export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
-  const { res, state } = context
+/** Returns the headers of a compressed body. Its etag is a weak one, because its bytes differ (RFC 9110, 8.8.1). */
+function codedHeaders({ ETag: etag }: Readonly<Record<string, string>>, coding: string | undefined): Record<string, string> {
+  if (coding === undefined) return {}
+  return { 'Content-Encoding': coding, ...(etag === undefined || etag.startsWith('W/') ? {} : { ETag: `W/${etag}` }) }
+}
+
+/** Sends a complete answer with the request's id. A large one is compressed if the client accepts that. */
+export function send(context: HttpContext, answer: HttpAnswer): void {
+  const { status, headers, body } = answer
   context.respond = false
+  const coding = codingFor(context, { type: headers['Content-Type'], bytes: lengthOf(body) })
+  if (coding === undefined) return sendAsIs(context, answer)
+  const coded = { status, headers: { ...headers, ...codedHeaders(headers, coding) } }
+  const whole = body instanceof Array ? Buffer.concat(body) : body
+  void compressed(whole, coding).then(
+    (bytes) => sendAsIs(context, bytes === undefined ? answer : { ...coded, body: bytes }),
+    () => sendAsIs(context, answer),
+  )
+}
+
+/** Sends a complete answer without compressing it. It does not use Koa's body, which sets each header separately. */
+function sendAsIs({ res, state }: HttpContext, { status, headers, body }: HttpAnswer): void {
   if (res.headersSent) return
   const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
+  for (const name in state.limits) all.push(name, state.limits[name] ?? '')
   for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
   for (const name in headers) all.push(name, headers[name] ?? '')
   const length = lengthOf(body)

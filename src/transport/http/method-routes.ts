@@ -1,4 +1,4 @@
-import type { DescMessage } from '@bufbuild/protobuf'
+import type { DescMessage, Message } from '@bufbuild/protobuf'
 import type { Log } from '../../base/log.ts'
 import type { ShownPage } from '../../engine/services.ts'
 import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
@@ -12,6 +12,7 @@ import type { HttpRoute, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
+import type { LimitState } from '../rate-limit.ts'
 
 /** Encodes an answer as a JSON text, or as the bytes of that text in pieces. */
 type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
@@ -108,7 +109,7 @@ function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
       return
     }
     if (answer.stream === undefined) {
-      send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
+      send(context, { status: 200, ...contentOf(context, answer, { encode, encoders: options.encoders }) })
       return
     }
     // Stop measuring the call when its answer begins, because the length of a stream says nothing about the server.
@@ -152,6 +153,14 @@ class HttpCall implements Call {
 
   get signal(): AbortSignal {
     return this.#matched.context.state.call.signal
+  }
+
+  limited({ burst, windowSeconds, remaining, resetSeconds }: LimitState): void {
+    // The names and forms of draft-ietf-httpapi-ratelimit-headers-10.
+    this.#matched.context.state.limits = {
+      'RateLimit-Policy': `"requests";q=${burst};w=${windowSeconds}`,
+      RateLimit: `"requests";r=${remaining};t=${resetSeconds}`,
+    }
   }
 
   throwIfEnded(): void {
@@ -207,7 +216,23 @@ async function readQueryForm(context: HttpContext, maxBytes: number): Promise<UR
   return isForm(context) ? readForm(context, maxBytes) : undefined
 }
 
-function contentOf(answer: Answer, encode: AnswerJson | undefined, encoders: JsonEncoders): Pick<HttpAnswer, 'headers' | 'body'> {
+/** Returns the link to the next page of a list: the same request with its page token. Undefined on the last page, and for a request whose query is in a form. */
+function nextLink(context: HttpContext, { message }: Answer): string | undefined {
+  const { nextPageToken } = message as Message & { readonly nextPageToken?: string } // lists have the field
+  if (nextPageToken === undefined || nextPageToken === '' || isForm(context)) return undefined
+  const { path, querystring } = context
+  const query = new URLSearchParams(querystring)
+  // The token says where the list continues.
+  for (const name of ['skip', 'pageToken', 'page_token']) query.delete(name)
+  query.set('pageToken', nextPageToken)
+  return `<${path}?${String(query)}>; rel="next"`
+}
+
+function contentOf(
+  context: HttpContext,
+  answer: Answer,
+  { encode, encoders }: { readonly encode: AnswerJson | undefined; readonly encoders: JsonEncoders },
+): Pick<HttpAnswer, 'headers' | 'body'> {
   const { document } = answer
   if (document !== undefined) {
     const body = `[${document.items.map(encoders(document.itemDesc)).join(',')}]`
@@ -216,5 +241,7 @@ function contentOf(answer: Answer, encode: AnswerJson | undefined, encoders: Jso
   const headers: Record<string, string> = encode === undefined ? {} : { ...jsonType }
   if (answer.etag !== undefined) headers['ETag'] = `"${answer.etag}"`
   if (answer.pageTokenRestarted === true) headers['Page-Token-Restarted'] = 'true'
+  const next = nextLink(context, answer)
+  if (next !== undefined) headers['Link'] = next
   return { headers, body: encode === undefined ? '' : encode(answer) }
 }

@@ -350,6 +350,21 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#dry-run
+    // docs/spec/conventions.md#page-tokens
+    test('the links of a list lead through all of it', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const uids: string[] = []
+      for (let at = 0; at < 5; at++) uids.push(await subgroup(spec, group, token))
+      const found: unknown[] = []
+      let pages = 0
+      for (let path: string | undefined = `/iam/v2/groups?uidp.childrenOf=${group}&pageSize=2&skip=1`; path !== undefined; pages++) {
+        const { json, headers } = await send('GET', path, { token })
+        found.push(...(json['groups'] as JsonObject[]).map(({ uid }) => uid))
+        path = /^<(.*)>; rel="next"$/.exec(headers.get('link') ?? '')?.[1]
+      }
+      expect([found, pages]).toEqual([uids.toSorted().slice(1), 2])
+    })
+
     test('validateOnly is accepted in both spellings; another value is code 3 and changes nothing', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const post = (query: string): Promise<Raw> => send('POST', `/iam/v2/groups/${group}?${query}`, { token, body: { name: 'dry' } })

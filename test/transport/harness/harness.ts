@@ -54,6 +54,7 @@ export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 't
   readonly routes?: readonly WebRoute[]
   readonly limits?: Partial<GrpcLimits>
   readonly apiClient?: HttpListenerOptions
+  readonly origins?: readonly string[]
 }
 
 /** Serves all methods on a free port; each method answers by `answer` after the request was decoded. */
@@ -77,11 +78,17 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     newRequestId: () => `generated-${++ids}`,
     metrics: createCallMetrics(registry),
   }
-  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: createWebRoutes(options.routes ?? []) })
+  const rest = createHttpApi({
+    ...shared,
+    encoders: createJsonEncoders(),
+    preview: true,
+    routes: createWebRoutes(options.routes ?? []),
+    origins: options.origins ?? [],
+  })
   const http = createHttpListener(rest, options.apiClient)
   const otherRequests = createHttp2Requests(rest, options.apiClient)
   const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {}, otherRequests })
-  const { routes: _, limits: _limits, apiClient: _endpoint, ...portOptions } = options
+  const { routes: _, limits: _limits, apiClient: _endpoint, origins: _origins, ...portOptions } = options
   const onePort = createOnePort({ ...portOptions, http, grpc })
   const { port } = await onePort.listen('127.0.0.1', 0)
   const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())
