@@ -3,11 +3,12 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { Digest } from '../base/digest.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
-import { trustedUid } from '../base/uid.ts'
+import { parentOf, trustedUid, type Uid } from '../base/uid.ts'
 import type { FoundCycle, LifecycleEnd } from '../cache/lists/lifecycle-source.ts'
 import { dayMs } from '../catalogue/index.ts'
 import { listHandler } from '../engine/read.ts'
-import { turnOf, type Handler } from '../engine/services.ts'
+import { turnOf, type Context, type Handler, type HandlerAnswer, type Services } from '../engine/services.ts'
+import type { ListEolTagsRequest as ListEolTagsV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import {
   EolTag_GraceStatus as Grace,
@@ -18,7 +19,7 @@ import {
   type EolTag,
   type ListEolTagsRequest,
 } from '../gen/taproot/registry/v2/eol_tags_pb.ts'
-import { ListTagsRequestSchema, type ListTagsResponse, type Tag } from '../gen/taproot/registry/v2/tags_pb.ts'
+import { ListTagsRequestSchema, type ListTagsRequest, type ListTagsResponse, type Tag } from '../gen/taproot/registry/v2/tags_pb.ts'
 import { tagKind } from '../registry/index.ts'
 import { tagProducts, type TagProduct } from './tag-products.ts'
 
@@ -84,24 +85,18 @@ function eolTag({ uid, name, digest }: Tag, found: ProductCycle | undefined, tod
   })
 }
 
-/** Answers ListEolTags: one page of the tags of a repo, with their life cycles (docs/spec/registry.md#life-cycle-of-tags). */
-export const listEolTags: Handler = async (services, context, message) => {
-  const { repoUid, ...request } = message as ListEolTagsRequest // the method's input
-  const { name, includeReferrers, includeDates, includeEpochs, pageSize, pageToken, skip } = request
-  const asked = create(ListTagsRequestSchema, {
-    ...{ name, includeReferrers, includeDates, includeEpochs, pageSize, pageToken, skip },
-    uidp: create(UIDPFilterSchema, { childrenOf: repoUid }),
-  })
+/** Resolves with one page of tags, with their life cycles (docs/spec/registry.md#life-cycle-of-tags). */
+async function eolTagsPage(services: Services, context: Context, asked: ListTagsRequest): Promise<HandlerAnswer> {
   const listed = await listTags(services, { ...context, method: listTagsMethod() }, asked)
   const { tags, nextPageToken, totalCount = 0n, skipped } = listed.message as ListTagsResponse // the output of ListTags
   const source = services.catalogue('lifecycle')
   const products: (readonly TagProduct[])[] = []
   for (let at = 0; source !== undefined && at < tags.length; at += readsAtOnce) {
     const part = tags.slice(at, at + readsAtOnce)
-    // A cast: digests are checked before they are written.
     products.push(
       ...(await Promise.all(
-        part.map((tag) => tagProducts(services, { repo: trustedUid(repoUid), name: tag.name, digest: tag.digest as Digest }, context.signal)),
+        // A list shows tags of repos. A cast: digests are checked before they are written.
+        part.map(({ uid, name, digest }) => tagProducts(services, { repo: parentOf(trustedUid(uid)) as Uid, name, digest: digest as Digest }, context.signal)),
       )),
     )
   }
@@ -119,4 +114,28 @@ export const listEolTags: Handler = async (services, context, message) => {
   })
   const answer = create(ListEolTagsResponseSchema, { eolTags, nextPageToken, totalCount, skipped, hasLifeCycles: source !== undefined })
   return { message: answer, ...(listed.pageTokenRestarted === true ? { pageTokenRestarted: true } : {}) }
+}
+
+/** Answers ListEolTags: one page of the tags of a repo. */
+export const listEolTags: Handler = (services, context, message) => {
+  const { repoUid, name, includeReferrers, includeDates, includeEpochs, pageSize, pageToken, skip } = message as ListEolTagsRequest // the method's input
+  const asked = create(ListTagsRequestSchema, {
+    ...{ name, includeReferrers, includeDates, includeEpochs, pageSize, pageToken, skip },
+    uidp: create(UIDPFilterSchema, { childrenOf: repoUid }),
+  })
+  return eolTagsPage(services, context, asked)
+}
+
+/** The most tags on a page. */
+const maxPageSize = 200
+
+/** Answers ListEolTags of version 1: one page of the tags that the caller may see, as version 2 has them (docs/spec/version-1.md#tags). */
+export const listEolTagsV1: Handler = (services, context, message) => {
+  const { uidp, name, pageToken, pageSize, excludeDates, excludeEpochs } = message as ListEolTagsV1 // the method's input
+  const asked = create(ListTagsRequestSchema, {
+    ...{ name, pageToken, includeReferrers: true, includeDates: !excludeDates, includeEpochs: !excludeEpochs },
+    pageSize: pageSize === 0n || pageSize > maxPageSize ? maxPageSize : Number(pageSize),
+    ...(uidp === undefined ? {} : { uidp }),
+  })
+  return eolTagsPage(services, context, asked)
 }

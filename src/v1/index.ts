@@ -7,7 +7,8 @@ import { completedBy, lists } from './lists.ts'
 import * as organisation from './organisation-maps.ts'
 import { archMaps, repoFilters, repoMap, sizeMaps, tagFilters, tagMap } from './registry-maps.ts'
 import { createsRepo, replacesRepo, withStoredReadme } from './repos.ts'
-import { passes, putsTag, summarizesTags } from './tags.ts'
+import { eolTagsMap, vulnReportMaps } from './report-maps.ts'
+import { answersWith, passes, summarizesTags } from './tags.ts'
 import { creates, deletes, renames, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
@@ -93,9 +94,12 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Registry/GetRepoCountBySource': passes,
   'registry.v1.Registry/GetRepoTagsSummary': summarizesTags,
   'registry.v1.Registry/GetSize': renames('registry.v2.ImagesService/GetSize', sizeMaps),
+  'registry.v1.Registry/GetVulnReport': renames('registry.v2.VulnReportsService/GetVulnReport', vulnReportMaps),
+  'registry.v1.Registry/ListEolTags': answersWith(eolTagsMap),
   'registry.v1.Registry/ListTagHistory': passes,
-  'registry.v1.Registry/CreateTag': putsTag,
-  'registry.v1.Registry/UpdateTag': putsTag,
+  // A tag of version 2 needs a digest.
+  'registry.v1.Registry/CreateTag': answersWith(tagMap),
+  'registry.v1.Registry/UpdateTag': answersWith(tagMap),
   'registry.v1.Registry/ListTags': lists('registry.v2.TagsService/ListTags', { filters: tagFilters, items: tagMap }),
   'registry.v1.Registry/DeleteTag': deletes('registry.v2.TagsService/DeleteTag'),
 }

@@ -58,9 +58,9 @@ function heldIn(input: DescMessage, resource: DescMessage): string {
   return field.localName
 }
 
-/** Returns the answer with one record. */
-export function recordAnswer(map: FieldMap, { message, etag }: Answer): Answer {
-  return { message: map.toV1(message), ...(etag === undefined ? {} : { etag }) }
+/** Returns the answer with its message mapped: one record, or a page. */
+export function recordAnswer(map: FieldMap, { message, etag, pageTokenRestarted }: Answer): Answer {
+  return { message: map.toV1(message), ...(etag === undefined ? {} : { etag }), ...(pageTokenRestarted === true ? { pageTokenRestarted } : {}) }
 }
 
 /** How requests of a method map to version 2, and names of fields back. */

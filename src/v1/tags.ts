@@ -3,6 +3,7 @@ import { RepoTagsSummarySchema, type GetRepoTagsSummaryRequest, type RepoTagsSum
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import type { ListTagsRequest, ListTagsResponse, Tag } from '../gen/taproot/registry/v2/tags_pb.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
+import type { FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { forwarded, recordAnswer, type MethodMapping } from './mapped-methods.ts'
 import { tagMap } from './registry-maps.ts'
@@ -13,11 +14,10 @@ const same = { toV2: (request: Message): Message => request }
 /** Maps a method that has a handler of its own. */
 export const passes: MethodMapping = (row) => ({ method: row, answer: (call, { dispatch }) => forwarded({ call, dispatch }, row, same) })
 
-/** Maps the create and the update of a tag. These methods have handlers of their own, because a tag of version 2 needs a digest. */
-export const putsTag: MethodMapping = (row) => ({
-  method: row,
-  answer: async (call, { dispatch }) => recordAnswer(tagMap, await forwarded({ call, dispatch }, row, same)),
-})
+/** Maps a method that has a handler of its own, which answers in messages of version 2. */
+export function answersWith(map: FieldMap): MethodMapping {
+  return (row) => ({ method: row, answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, row, same)) })
+}
 
 const list = methodNamed('registry.v2.TagsService/ListTags')
 

@@ -9,6 +9,7 @@ import type { FieldMap } from '../../src/v1/field-map.ts'
 import * as maps from '../../src/v1/kinds.ts'
 import * as organisationMaps from '../../src/v1/organisation-maps.ts'
 import * as registryMaps from '../../src/v1/registry-maps.ts'
+import * as reportMaps from '../../src/v1/report-maps.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 
 function isMap(value: object): value is FieldMap {
@@ -16,7 +17,7 @@ function isMap(value: object): value is FieldMap {
 }
 
 /** All maps that the modules export, alone or as the parts of a method. */
-const tables = Object.entries({ ...maps, ...registryMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
+const tables = Object.entries({ ...maps, ...registryMaps, ...reportMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
   isMap(value)
     ? [[name, value] as const]
     : Object.entries(value as object).flatMap(([part, map]: [string, unknown]) =>

@@ -182,6 +182,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'Subscriptions/List': { needs: 'subscriptions.list', of: 'subscription', plural: 'items' },
   'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
   'Registry/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'items' },
+  'Registry/ListEolTags': { needs: 'tag.list', of: 'tag', plural: 'items' },
   'Registry/ListTags': { needs: 'tag.list', of: 'tag', plural: 'items' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },

@@ -301,7 +301,7 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 9, 9, 9, 9, 9],
     ...held,
   },
-  ...['Registry/GetArchs', 'Registry/GetImageConfig', 'Registry/GetSize'].map((method): ReferenceRow => ({
+  ...['Registry/GetArchs', 'Registry/GetImageConfig', 'Registry/GetSize', 'Registry/GetVulnReport'].map((method): ReferenceRow => ({
     field: `registry.v1.${method.split('/')[1] ?? ''}Request.digest`,
     method,
     request: (digest, own) => ({ repoId: own.repo, digest }),

@@ -84,6 +84,7 @@ export const scopedV1Methods: Readonly<Record<string, ScopedRow>> = {
   'Registry/GetImageConfig': row('repo.list manifest.metadata.list', 'repo', imageV1),
   'Registry/GetRepoCountBySource': row('repo.list', 'repo', (id) => ({ id })),
   'Registry/GetRepoTagsSummary': row('tag.list', 'repo', (repoId) => ({ repoId })),
+  'Registry/GetVulnReport': row('repo.list vuln_reports.list', 'repo', imageV1),
   'Registry/GetSize': row('repo.list manifest.metadata.list', 'repo', imageV1),
   'Registry/ListTagHistory': row('tag.list', 'tag', (parentId) => ({ parentId })),
   'Registry/UpdateTag': row('tag.update', 'tag', (id) => ({ id, deprecated: true })),

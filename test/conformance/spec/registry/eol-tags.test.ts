@@ -81,6 +81,22 @@ specSuite('life cycles of tags', (spec) => {
       other: { mainPackageName: '', tagStatus: 'TAG_UNKNOWN' },
       index: { tagStatus: 'TAG_INACTIVE', mainPackageVersion: { version: '1' } },
     })
+    // docs/spec/version-1.md#tags
+    const inVersion1 = itemsOf(await spec.ok('Registry/ListEolTags', { uidp: { descendantsOf: world.group } }, { token: world.token }), 'items')
+    const unknown = { exists: false, version: '', eolDate: '' }
+    expect(Object.fromEntries(inVersion1.map(({ name, ...tag }) => [String(name), tag]))).toMatchObject({
+      active: {
+        mainPackageName: product,
+        tagStatus: 'TAG_ACTIVE',
+        graceStatus: 'GRACE_NOT_ELIGIBLE',
+        mainPackageVersion: { exists: true, version: '3', releaseDate: '2099-01-01', eolDate: '2100-10-31', lts: true, latestVersion: '3.9' },
+      },
+      '2.7': { tagStatus: 'TAG_IN_GRACE', graceStatus: 'GRACE_ACTIVE', gracePeriodExpiryDate: '2100-01-02T00:00:00.000Z' },
+      based: { tagStatus: 'TAG_INACTIVE', mainPackageVersion: { exists: true, version: '1' } },
+      none: { mainPackageName: '', tagStatus: 'TAG_ACTIVE', mainPackageVersion: unknown },
+      other: { mainPackageName: '', tagStatus: 'TAG_ACTIVE', mainPackageVersion: unknown },
+      index: { tagStatus: 'TAG_INACTIVE' },
+    })
   })
 
   test('tags come in pages, without families that are hidden, and by name', async () => {
@@ -98,10 +114,22 @@ specSuite('life cycles of tags', (spec) => {
     expect(names.sort()).toEqual(['one', 'three', 'two'])
     expect(await tagsOf(world, { includeDates: true })).toMatchObject({ totalCount: '4' })
     expect(itemsOf(await tagsOf(world, { name: 'two' }), 'eolTags').map(({ name }) => name)).toEqual(['two'])
+    // docs/spec/version-1.md#tags
+    const inVersion1 = async (request: JsonObject = {}): Promise<JsonObject> =>
+      spec.ok('Registry/ListEolTags', { uidp: { childrenOf: world.repo }, ...request }, { token: world.token })
+    const namesIn = (page: JsonObject): unknown[] => itemsOf(page, 'items').map(({ name }) => name)
+    const first = await inVersion1({ pageSize: '3' })
+    const second = await inVersion1({ pageSize: '3', pageToken: String(first['nextPageToken']) })
+    expect([...namesIn(first), ...namesIn(second)].sort()).toEqual(['old-20260101', 'one', 'three', 'two'])
+    expect(second).not.toHaveProperty('nextPageToken')
+    expect(namesIn(await inVersion1({ excludeDates: true, pageSize: '9007199254740993' })).sort()).toEqual(['one', 'three', 'two'])
+    expect(namesIn(await inVersion1({ name: 'two' }))).toEqual(['two'])
   })
 
   test('a repo of another organisation is not found', async () => {
     const [world, other] = [await makeImageWorld(spec.server), await makeImageWorld(spec.server)]
     expectFailure(await spec.call('ListEolTags', { repoUid: world.repo }, { token: other.token }), { code: 5 })
+    const inVersion1 = await spec.ok('Registry/ListEolTags', { uidp: { childrenOf: world.repo } }, { token: other.token })
+    expect(inVersion1).toEqual({ items: [] })
   })
 })

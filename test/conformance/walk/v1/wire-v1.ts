@@ -114,6 +114,17 @@ export const wireMessages: Readonly<Record<string, string>> = {
   PackageVersion:
     '1 eolDate s, 2 exists b, 3 fips b, 4 legacy_lts s, 9 lts b, 5 releaseDate s, 6 version s, 7 eolBroken b, 8 latestVersion s, 10 versionSource PackageVersionVersionSource',
   PackageVersionVersionSource: '1 ref s, 2 sha s',
+  RegistryGetVulnReportRequest: '1 repo_id s, 2 digest s',
+  ImageVulnReport:
+    '1 id s, 2 vulnerability_db_last_build_time ts, 3 vulnerability_matches []VulnerabilityMatch, 4 scanner ReportScanner, 5 report_generation ts, 6 raw_vuln_report bytes, 7 last_seen ts',
+  VulnerabilityMatch: '1 vulnerability VulnerabilityRecord, 2 pkg AffectedPackage, 3 fix Fix',
+  VulnerabilityRecord:
+    '1 id s, 2 description s, 3 severity e, 4 source s, 5 cvss []Cvss, 6 cpe_uri []s, 7 related_urls []s, 8 advisories {s:s}, 9 related_vulnerabilities []RelatedVulnerability, 10 display_id s',
+  Cvss: '1 score s, 2 version s',
+  RelatedVulnerability: '1 id s, 2 source s',
+  AffectedPackage: '1 id s, 2 name s, 3 version s, 4 license s, 5 description s, 6 purl s',
+  Fix: '1 versions []s, 2 state e',
+  ReportScanner: '1 name s, 2 version s',
   RegistryListTagHistoryRequest: '1 parent_id s, 2 start ts, 3 end ts',
   TagHistoryList: '1 items []TagHistoryListItems',
   TagHistoryListItems: '1 update_timestamp ts, 2 digest s',
@@ -296,6 +307,11 @@ export const wireMethods: Readonly<Record<string, WireMethod>> = {
     http: 'GET /registry/v1/repotagssummary/{repo_id=**}',
   },
   'Registry/ListEolTags': { input: 'RegistryListEolTagsRequest', output: 'EolTagList', http: 'GET /registry/v1/eoltags' },
+  'Registry/GetVulnReport': {
+    input: 'RegistryGetVulnReportRequest',
+    output: 'ImageVulnReport',
+    http: 'GET /registry/v1/repos/{repo_id=**}/digests/{digest=*}/vulnreport',
+  },
   'Registry/ListTagHistory': { input: 'RegistryListTagHistoryRequest', output: 'TagHistoryList', http: 'GET /registry/v1/tags/{parent_id=**}/history' },
   'Registry/GetImageConfig': {
     input: 'RegistryGetImageConfigRequest',

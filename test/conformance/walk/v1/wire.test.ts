@@ -85,6 +85,8 @@ const answers: Readonly<Record<string, Required>> = {
   'Registry/GetRepoCountBySource': () => ({}),
   'Registry/GetRepoTagsSummary': () => ({ id: text, tagCount: '1', lastUpdated: time, latestTag: { ...tag, name: 'latest' } }) as JsonObject,
   'Registry/GetSize': () => ({ size: text, arch: 'amd64' }) as JsonObject,
+  'Registry/GetVulnReport': () => ({ id: text, scanner: { name: 'taproot' } }) as JsonObject,
+  'Registry/ListEolTags': some({ id: text, name: text, mainPackageVersion: {} }),
   'Registry/ListTagHistory': () => ({ items: [{ updateTimestamp: time, digest: text }] }) as JsonObject,
   'Roles/Create': () => role,
   'Roles/Update': () => role,

@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
 import type { Empty, EmptySchema, Timestamp } from "@bufbuild/protobuf/wkt";
@@ -18,7 +19,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v1/registry.proto.
  */
 export const file_taproot_registry_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YxL3JlZ2lzdHJ5LnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYxIvICCgRSZXBvEhMKAmlkGAEgASgJQgfgQQKQ5xgBEgwKBG5hbWUYAiABKAkSNgoMY2F0YWxvZ190aWVyGAMgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52MS5DYXRhbG9nVGllchIPCgdidW5kbGVzGAQgAygJEg4KBnJlYWRtZRgFIAEoCRJBCgtzeW5jX2NvbmZpZxgGIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjEuU3luY0NvbmZpZ1ILc3luY19jb25maWcSOgoOY3VzdG9tX292ZXJsYXkYByABKAsyIi50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkSDwoHYWxpYXNlcxgIIAMoCRI0CgtjcmVhdGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxITCgthY3RpdmVfdGFncxgKIAMoCRITCgtkZXNjcmlwdGlvbhgLIAEoCSLjAQoKU3luY0NvbmZpZxIOCgZzb3VyY2UYASABKAkSGAoLdW5pcXVlX3RhZ3MYAiABKAhCA+BBAxIzCgpleHBpcmF0aW9uGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEg4KBmdvb2dsZRgEIAEoCRIOCgZhbWF6b24YBSABKAkSDQoFYXp1cmUYBiABKAkSEQoJc3luY19hcGtzGAcgASgIEhkKDGFwa29fb3ZlcmxheRgIIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgJIAEoCEID4EEDIpsJCg1DdXN0b21PdmVybGF5EkIKCGNvbnRlbnRzGAEgASgLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMSSAoLZW52aXJvbm1lbnQYAiADKAsyMy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuRW52aXJvbm1lbnRFbnRyeRJICgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Ej0KCGFjY291bnRzGAQgASgLMisudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzEkUKDGNlcnRpZmljYXRlcxgPIAEoCzIvLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5DZXJ0aWZpY2F0ZXMa1AEKDUltYWdlQ29udGVudHMSEAoIcGFja2FnZXMYASADKAkSHAoUcnVudGltZV9yZXBvc2l0b3JpZXMYAiADKAkSXQoPcnVudGltZV9rZXlyaW5nGAMgAygLMkQudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMuUnVudGltZUtleXJpbmdFbnRyeRo0ChNSdW50aW1lS2V5cmluZ0VudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRrBAgoIQWNjb3VudHMSDgoGcnVuX2FzGAEgASgJEj8KBXVzZXJzGAIgAygLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLlVzZXISQQoGZ3JvdXBzGAMgAygLMjEudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLkdyb3VwGmcKBFVzZXISEAoIdXNlcm5hbWUYASABKAkSCwoDdWlkGAIgASgFEgsKA2dpZBgDIAEoBRISCgpncm91cF9uYW1lGAQgASgJEg0KBXNoZWxsGAUgASgJEhAKCGhvbWVfZGlyGAYgASgJGjgKBUdyb3VwEhEKCWdyb3VwbmFtZRgBIAEoCRILCgNnaWQYAiABKAUSDwoHbWVtYmVycxgDIAMoCRqoAQoMQ2VydGlmaWNhdGVzElMKCmFkZGl0aW9uYWwYASADKAsyPy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzLkFkZGl0aW9uYWxFbnRyeRIRCglwcm92aWRlcnMYAiADKAkaMAoPQWRkaXRpb25hbEVudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQBCgNUYWcSEwoCaWQYASABKAlCB+BBApDnGAESDAoEbmFtZRgCIAEoCRIOCgZkaWdlc3QYAyABKAkSNQoMbGFzdF91cGRhdGVkGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhIKCmRlcHJlY2F0ZWQYBSABKAgSDwoHYnVuZGxlcxgGIAMoCSJyChFDcmVhdGVSZXBvUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESJwoEcmVwbxgCIAEoCzIZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbxIYChBwcmV2ZW50X2V4aXN0aW5nGAMgASgIIo0BChBMaXN0UmVwb3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSCgoCaWQYAyABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjQKCFJlcG9MaXN0EigKBWl0ZW1zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvIigKEURlbGV0ZVJlcG9SZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIlMKEENyZWF0ZVRhZ1JlcXVlc3QSGAoHcmVwb19pZBgBIAEoCUIH4EECkOcYARIlCgN0YWcYAiABKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyKZAgoPTGlzdFRhZ3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSMQoNdXBkYXRlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRZXhjbHVkZV9yZWZlcnJlcnMYBiABKAgSFQoNZXhjbHVkZV9kYXRlcxgHIAEoCBIWCg5leGNsdWRlX2Vwb2NocxgIIAEoCBIKCgJpZBgJIAEoCRIOCgZkaWdlc3QYCiABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjIKB1RhZ0xpc3QSJwoFaXRlbXMYASADKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyInChBEZWxldGVUYWdSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIjIKG0dldFJlcG9Db3VudEJ5U291cmNlUmVxdWVzdBITCgJpZBgBIAEoCUIH4EECkOcYASIaCglSZXBvQ291bnQSDQoFY291bnQYASABKAMifwoZR2V0UmVwb1RhZ3NTdW1tYXJ5UmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEhkKEWV4Y2x1ZGVfcmVmZXJyZXJzGAIgASgIEhUKDWV4Y2x1ZGVfZGF0ZXMYAyABKAgSFgoOZXhjbHVkZV9lcG9jaHMYBCABKAgiqAEKD1JlcG9UYWdzU3VtbWFyeRIKCgJpZBgBIAEoCRIRCgl0YWdfY291bnQYAiABKAMSMAoMbGFzdF91cGRhdGVkGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCgpsYXRlc3RfdGFnGAQgASgLMhgudGFwcm9vdC5yZWdpc3RyeS52MS5UYWcSFgoObGF0ZXN0X3ZlcnNpb24YBSABKAkihwEKFUxpc3RUYWdIaXN0b3J5UmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESKQoFc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKA2VuZBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUgoKVGFnSGlzdG9yeRI0ChB1cGRhdGVfdGltZXN0YW1wGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZkaWdlc3QYAiABKAkiQAoOVGFnSGlzdG9yeUxpc3QSLgoFaXRlbXMYASADKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLlRhZ0hpc3RvcnkiZgoVR2V0SW1hZ2VDb25maWdSZXF1ZXN0EhgKB3JlcG9faWQYASABKAlCB+BBApDnGAESEwoGZGlnZXN0GAIgASgJQgPgQQISDAoEYXJjaBgDIAEoCRIQCghyZWdpc3RyeRgEIAEoCCKABAoLSW1hZ2VDb25maWcSDAoEdXNlchgBIAEoCRJJCg1leHBvc2VkX3BvcnRzGAIgAygLMjIudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZy5FeHBvc2VkUG9ydHNFbnRyeRILCgNlbnYYAyADKAkSEgoKZW50cnlwb2ludBgEIAMoCRILCgNjbWQYBSADKAkSPgoHdm9sdW1lcxgGIAMoCzItLnRhcHJvb3QucmVnaXN0cnkudjEuSW1hZ2VDb25maWcuVm9sdW1lc0VudHJ5EhMKC3dvcmtpbmdfZGlyGAcgASgJEjwKBmxhYmVscxgIIAMoCzIsLnRhcHJvb3QucmVnaXN0cnkudjEuSW1hZ2VDb25maWcuTGFiZWxzRW50cnkSEwoLc3RvcF9zaWduYWwYCSABKAkaSwoRRXhwb3NlZFBvcnRzRW50cnkSCwoDa2V5GAEgASgJEiUKBXZhbHVlGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5OgI4ARpGCgxWb2x1bWVzRW50cnkSCwoDa2V5GAEgASgJEiUKBXZhbHVlGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5OgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjsKD0dldEFyY2hzUmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEg4KBmRpZ2VzdBgCIAEoCSIWCgVBcmNocxINCgVhcmNocxgBIAMoCSJICg5HZXRTaXplUmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEg4KBmRpZ2VzdBgCIAEoCRIMCgRhcmNoGAMgASgJIiIKBFNpemUSDAoEc2l6ZRgBIAEoAxIMCgRhcmNoGAIgASgJKmUKC0NhdGFsb2dUaWVyEgsKB1VOS05PV04QABIPCgtBUFBMSUNBVElPThAEEggKBEJBU0UQBRIICgRGSVBTEAYSBgoCQUkQBxIMCghERVZUT09MUxAIEg4KCkNPTU1FUkNJQUwQCTK5EgoIUmVnaXN0cnkSugEKCkNyZWF0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVJlcG9SZXF1ZXN0GhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvImmq5xg2CAISAsMMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uY3JlYXRlZC52MRABIgRSZXBvKIAKgtPkkwIpOgRyZXBvIiEvcmVnaXN0cnkvdjEvcmVwb3Mve3BhcmVudF9pZD0qKn0SpgEKClVwZGF0ZVJlcG8SGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8aGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8iYpACAqrnGDYIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBFJlcG8ogAqC0+STAh86ASoaGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9EoMBCglMaXN0UmVwb3MSJS50YXByb290LnJlZ2lzdHJ5LnYxLkxpc3RSZXBvc1JlcXVlc3QaHS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG9MaXN0IjCQAgGq5xgPCAMSAsUMIgRSZXBvKIACgtPkkwIUEhIvcmVnaXN0cnkvdjEvcmVwb3MSrAEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il6QAgKq5xg1CAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvKAiC0+STAhwqGi9yZWdpc3RyeS92MS9yZXBvcy97aWQ9Kip9ErEBCglDcmVhdGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkNyZWF0ZVRhZ1JlcXVlc3QaGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyJjkAICqucYMQgCEgLLDBokCiBwbGF0Zm9ybS5yZWdpc3RyeS50YWcuY3JlYXRlZC52MRADIgNUYWeC0+STAiU6A3RhZyIeL3JlZ2lzdHJ5L3YxL3RhZ3Mve3JlcG9faWQ9Kip9Ep0BCglVcGRhdGVUYWcSGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZxoYLnRhcHJvb3QucmVnaXN0cnkudjEuVGFnIlyQAgKq5xgxCAISAswMGiQKIHBsYXRmb3JtLnJlZ2lzdHJ5LnRhZy5jcmVhdGVkLnYxEAMiA1RhZ4LT5JMCHjoBKhoZL3JlZ2lzdHJ5L3YxL3RhZ3Mve2lkPSoqfRJ+CghMaXN0VGFncxIkLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFRhZ3NSZXF1ZXN0GhwudGFwcm9vdC5yZWdpc3RyeS52MS5UYWdMaXN0Ii6QAgGq5xgOCAMSAs0MIgNUYWcogAKC0+STAhMSES9yZWdpc3RyeS92MS90YWdzEqcBCglEZWxldGVUYWcSJS50YXByb290LnJlZ2lzdHJ5LnYxLkRlbGV0ZVRhZ1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiW5ACAqrnGDMIAhICzgwaJAogcGxhdGZvcm0ucmVnaXN0cnkudGFnLmRlbGV0ZWQudjEQAyIDVGFnKAiC0+STAhsqGS9yZWdpc3RyeS92MS90YWdzL3tpZD0qKn0SqwEKFEdldFJlcG9Db3VudEJ5U291cmNlEjAudGFwcm9vdC5yZWdpc3RyeS52MS5HZXRSZXBvQ291bnRCeVNvdXJjZVJlcXVlc3QaHi50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG9Db3VudCJBkAIBqucYDAgCEgLFDCIEUmVwb4LT5JMCKBImL3JlZ2lzdHJ5L3YxL3JlcG9jb3VudGJ5c291cmNlL3tpZD0qKn0SrwEKEkdldFJlcG9UYWdzU3VtbWFyeRIuLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0UmVwb1RhZ3NTdW1tYXJ5UmVxdWVzdBokLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwb1RhZ3NTdW1tYXJ5IkOQAgGq5xgLCAISAs0MIgNUYWeC0+STAisSKS9yZWdpc3RyeS92MS9yZXBvdGFnc3N1bW1hcnkve3JlcG9faWQ9Kip9EqUBCg5MaXN0VGFnSGlzdG9yeRIqLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFRhZ0hpc3RvcnlSZXF1ZXN0GiMudGFwcm9vdC5yZWdpc3RyeS52MS5UYWdIaXN0b3J5TGlzdCJCkAIBqucYCwgCEgLNDCIDVGFngtPkkwIqEigvcmVnaXN0cnkvdjEvdGFncy97cGFyZW50X2lkPSoqfS9oaXN0b3J5ErsBCg5HZXRJbWFnZUNvbmZpZxIqLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0SW1hZ2VDb25maWdSZXF1ZXN0GiAudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZyJbkAIBqucYDggCEgTFDM8MIgRSZXBvgtPkkwJAEj4vcmVnaXN0cnkvdjEvcmVwb3Mve3JlcG9faWQ9Kip9L2RpZ2VzdHMve2RpZ2VzdD0qfS9pbWFnZWNvbmZpZxKrAQoIR2V0QXJjaHMSJC50YXByb290LnJlZ2lzdHJ5LnYxLkdldEFyY2hzUmVxdWVzdBoaLnRhcHJvb3QucmVnaXN0cnkudjEuQXJjaHMiXZACAarnGA4IAhIExQzPDCIEUmVwb4LT5JMCQhJAL3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vYXJjaGl0ZWN0dXJlcxKfAQoHR2V0U2l6ZRIjLnRhcHJvb3QucmVnaXN0cnkudjEuR2V0U2l6ZVJlcXVlc3QaGS50YXByb290LnJlZ2lzdHJ5LnYxLlNpemUiVJACAarnGA4IAhIExQzPDCIEUmVwb4LT5JMCORI3L3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vc2l6ZWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("CiJ0YXByb290L3JlZ2lzdHJ5L3YxL3JlZ2lzdHJ5LnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYxIvICCgRSZXBvEhMKAmlkGAEgASgJQgfgQQKQ5xgBEgwKBG5hbWUYAiABKAkSNgoMY2F0YWxvZ190aWVyGAMgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52MS5DYXRhbG9nVGllchIPCgdidW5kbGVzGAQgAygJEg4KBnJlYWRtZRgFIAEoCRJBCgtzeW5jX2NvbmZpZxgGIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjEuU3luY0NvbmZpZ1ILc3luY19jb25maWcSOgoOY3VzdG9tX292ZXJsYXkYByABKAsyIi50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkSDwoHYWxpYXNlcxgIIAMoCRI0CgtjcmVhdGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxITCgthY3RpdmVfdGFncxgKIAMoCRITCgtkZXNjcmlwdGlvbhgLIAEoCSLjAQoKU3luY0NvbmZpZxIOCgZzb3VyY2UYASABKAkSGAoLdW5pcXVlX3RhZ3MYAiABKAhCA+BBAxIzCgpleHBpcmF0aW9uGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEg4KBmdvb2dsZRgEIAEoCRIOCgZhbWF6b24YBSABKAkSDQoFYXp1cmUYBiABKAkSEQoJc3luY19hcGtzGAcgASgIEhkKDGFwa29fb3ZlcmxheRgIIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgJIAEoCEID4EEDIpsJCg1DdXN0b21PdmVybGF5EkIKCGNvbnRlbnRzGAEgASgLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMSSAoLZW52aXJvbm1lbnQYAiADKAsyMy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuRW52aXJvbm1lbnRFbnRyeRJICgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Ej0KCGFjY291bnRzGAQgASgLMisudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzEkUKDGNlcnRpZmljYXRlcxgPIAEoCzIvLnRhcHJvb3QucmVnaXN0cnkudjEuQ3VzdG9tT3ZlcmxheS5DZXJ0aWZpY2F0ZXMa1AEKDUltYWdlQ29udGVudHMSEAoIcGFja2FnZXMYASADKAkSHAoUcnVudGltZV9yZXBvc2l0b3JpZXMYAiADKAkSXQoPcnVudGltZV9rZXlyaW5nGAMgAygLMkQudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkltYWdlQ29udGVudHMuUnVudGltZUtleXJpbmdFbnRyeRo0ChNSdW50aW1lS2V5cmluZ0VudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRrBAgoIQWNjb3VudHMSDgoGcnVuX2FzGAEgASgJEj8KBXVzZXJzGAIgAygLMjAudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLlVzZXISQQoGZ3JvdXBzGAMgAygLMjEudGFwcm9vdC5yZWdpc3RyeS52MS5DdXN0b21PdmVybGF5LkFjY291bnRzLkdyb3VwGmcKBFVzZXISEAoIdXNlcm5hbWUYASABKAkSCwoDdWlkGAIgASgFEgsKA2dpZBgDIAEoBRISCgpncm91cF9uYW1lGAQgASgJEg0KBXNoZWxsGAUgASgJEhAKCGhvbWVfZGlyGAYgASgJGjgKBUdyb3VwEhEKCWdyb3VwbmFtZRgBIAEoCRILCgNnaWQYAiABKAUSDwoHbWVtYmVycxgDIAMoCRqoAQoMQ2VydGlmaWNhdGVzElMKCmFkZGl0aW9uYWwYASADKAsyPy50YXByb290LnJlZ2lzdHJ5LnYxLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzLkFkZGl0aW9uYWxFbnRyeRIRCglwcm92aWRlcnMYAiADKAkaMAoPQWRkaXRpb25hbEVudHJ5EgwKBG5hbWUYASABKAkSDwoHY29udGVudBgCIAEoCRoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpQBCgNUYWcSEwoCaWQYASABKAlCB+BBApDnGAESDAoEbmFtZRgCIAEoCRIOCgZkaWdlc3QYAyABKAkSNQoMbGFzdF91cGRhdGVkGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhIKCmRlcHJlY2F0ZWQYBSABKAgSDwoHYnVuZGxlcxgGIAMoCSJyChFDcmVhdGVSZXBvUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESJwoEcmVwbxgCIAEoCzIZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbxIYChBwcmV2ZW50X2V4aXN0aW5nGAMgASgIIo0BChBMaXN0UmVwb3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSCgoCaWQYAyABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjQKCFJlcG9MaXN0EigKBWl0ZW1zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvIigKEURlbGV0ZVJlcG9SZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIlMKEENyZWF0ZVRhZ1JlcXVlc3QSGAoHcmVwb19pZBgBIAEoCUIH4EECkOcYARIlCgN0YWcYAiABKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyKZAgoPTGlzdFRhZ3NSZXF1ZXN0EisKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyEgwKBG5hbWUYAiABKAkSMQoNdXBkYXRlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRZXhjbHVkZV9yZWZlcnJlcnMYBiABKAgSFQoNZXhjbHVkZV9kYXRlcxgHIAEoCBIWCg5leGNsdWRlX2Vwb2NocxgIIAEoCBIKCgJpZBgJIAEoCRIOCgZkaWdlc3QYCiABKAkSDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFIjIKB1RhZ0xpc3QSJwoFaXRlbXMYASADKAsyGC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZyInChBEZWxldGVUYWdSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBIjIKG0dldFJlcG9Db3VudEJ5U291cmNlUmVxdWVzdBITCgJpZBgBIAEoCUIH4EECkOcYASIaCglSZXBvQ291bnQSDQoFY291bnQYASABKAMifwoZR2V0UmVwb1RhZ3NTdW1tYXJ5UmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEhkKEWV4Y2x1ZGVfcmVmZXJyZXJzGAIgASgIEhUKDWV4Y2x1ZGVfZGF0ZXMYAyABKAgSFgoOZXhjbHVkZV9lcG9jaHMYBCABKAgiqAEKD1JlcG9UYWdzU3VtbWFyeRIKCgJpZBgBIAEoCRIRCgl0YWdfY291bnQYAiABKAMSMAoMbGFzdF91cGRhdGVkGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCgpsYXRlc3RfdGFnGAQgASgLMhgudGFwcm9vdC5yZWdpc3RyeS52MS5UYWcSFgoObGF0ZXN0X3ZlcnNpb24YBSABKAkihwEKFUxpc3RUYWdIaXN0b3J5UmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAESKQoFc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKA2VuZBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUgoKVGFnSGlzdG9yeRI0ChB1cGRhdGVfdGltZXN0YW1wGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZkaWdlc3QYAiABKAkiQAoOVGFnSGlzdG9yeUxpc3QSLgoFaXRlbXMYASADKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLlRhZ0hpc3RvcnkiwgEKEkxpc3RFb2xUYWdzUmVxdWVzdBIrCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlchIWCgRuYW1lGAIgASgJQgi6SAVyAxj/ARIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiAIBIaCglwYWdlX3NpemUYBCABKANCB7pIBCICKAASFQoNZXhjbHVkZV9kYXRlcxgFIAEoCBIWCg5leGNsdWRlX2Vwb2NocxgGIAEoCCJRCgpFb2xUYWdMaXN0EioKBWl0ZW1zGAEgAygLMhsudGFwcm9vdC5yZWdpc3RyeS52MS5Fb2xUYWcSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIusDCgZFb2xUYWcSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIZChFtYWluX3BhY2thZ2VfbmFtZRgHIAEoCRI9CgxncmFjZV9zdGF0dXMYCSABKA4yJy50YXByb290LnJlZ2lzdHJ5LnYxLkVvbFRhZy5HcmFjZVN0YXR1cxI8ChhncmFjZV9wZXJpb2RfZXhwaXJ5X2RhdGUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEkEKFG1haW5fcGFja2FnZV92ZXJzaW9uGA0gASgLMiMudGFwcm9vdC5yZWdpc3RyeS52MS5QYWNrYWdlVmVyc2lvbhI5Cgp0YWdfc3RhdHVzGA4gASgOMiUudGFwcm9vdC5yZWdpc3RyeS52MS5Fb2xUYWcuVGFnU3RhdHVzIj8KCVRhZ1N0YXR1cxIOCgpUQUdfQUNUSVZFEAASEAoMVEFHX0lOX0dSQUNFEAESEAoMVEFHX0lOQUNUSVZFEAIicAoLR3JhY2VTdGF0dXMSFgoSR1JBQ0VfTk9UX0VMSUdJQkxFEAASEgoOR1JBQ0VfRUxJR0lCTEUQARIQCgxHUkFDRV9BQ1RJVkUQAhIQCgxHUkFDRV9CUk9LRU4QAxIRCg1HUkFDRV9FWFBJUkVEEAQipQIKDlBhY2thZ2VWZXJzaW9uEg8KB2VvbERhdGUYASABKAkSDgoGZXhpc3RzGAIgASgIEgwKBGZpcHMYAyABKAgSEgoKbGVnYWN5X2x0cxgEIAEoCRITCgtyZWxlYXNlRGF0ZRgFIAEoCRIPCgd2ZXJzaW9uGAYgASgJEhEKCWVvbEJyb2tlbhgHIAEoCBIVCg1sYXRlc3RWZXJzaW9uGAggASgJEgsKA2x0cxgJIAEoCBJICg12ZXJzaW9uU291cmNlGAogASgLMjEudGFwcm9vdC5yZWdpc3RyeS52MS5QYWNrYWdlVmVyc2lvbi5WZXJzaW9uU291cmNlGikKDVZlcnNpb25Tb3VyY2USCwoDcmVmGAEgASgJEgsKA3NoYRgCIAEoCSJAChRHZXRWdWxuUmVwb3J0UmVxdWVzdBIYCgdyZXBvX2lkGAEgASgJQgfgQQKQ5xgBEg4KBmRpZ2VzdBgCIAEoCSLfAgoPSW1hZ2VWdWxuUmVwb3J0EgoKAmlkGAEgASgJEkQKIHZ1bG5lcmFiaWxpdHlfZGJfbGFzdF9idWlsZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBJGChV2dWxuZXJhYmlsaXR5X21hdGNoZXMYAyADKAsyJy50YXByb290LnJlZ2lzdHJ5LnYxLlZ1bG5lcmFiaWxpdHlNYXRjaBIzCgdzY2FubmVyGAQgASgLMiIudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvcnRTY2FubmVyEjUKEXJlcG9ydF9nZW5lcmF0aW9uGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9yYXdfdnVsbl9yZXBvcnQYBiABKAwSLQoJbGFzdF9zZWVuGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIuCg1SZXBvcnRTY2FubmVyEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCSK8AQoSVnVsbmVyYWJpbGl0eU1hdGNoEj8KDXZ1bG5lcmFiaWxpdHkYASABKAsyKC50YXByb290LnJlZ2lzdHJ5LnYxLlZ1bG5lcmFiaWxpdHlSZWNvcmQSMQoDcGtnGAIgASgLMiQudGFwcm9vdC5yZWdpc3RyeS52MS5BZmZlY3RlZFBhY2thZ2USMgoDZml4GAMgASgLMiUudGFwcm9vdC5yZWdpc3RyeS52MS5WdWxuZXJhYmlsaXR5Rml4InAKD0FmZmVjdGVkUGFja2FnZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB3ZlcnNpb24YAyABKAkSDwoHbGljZW5zZRgEIAEoCRITCgtkZXNjcmlwdGlvbhgFIAEoCRIMCgRwdXJsGAYgASgJIqIBChBWdWxuZXJhYmlsaXR5Rml4EhAKCHZlcnNpb25zGAEgAygJEjoKBXN0YXRlGAIgASgOMisudGFwcm9vdC5yZWdpc3RyeS52MS5WdWxuZXJhYmlsaXR5Rml4LlN0YXRlIkAKBVN0YXRlEg8KC0ZJWF9VTktOT1dOEAASCQoFRklYRUQQARINCglOT1RfRklYRUQQAhIMCghXT05UX0ZJWBADIoYFChNWdWxuZXJhYmlsaXR5UmVjb3JkEgoKAmlkGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEkMKCHNldmVyaXR5GAMgASgOMjEudGFwcm9vdC5yZWdpc3RyeS52MS5WdWxuZXJhYmlsaXR5UmVjb3JkLlNldmVyaXR5Eg4KBnNvdXJjZRgEIAEoCRI7CgRjdnNzGAUgAygLMi0udGFwcm9vdC5yZWdpc3RyeS52MS5WdWxuZXJhYmlsaXR5UmVjb3JkLkN2c3MSDwoHY3BlX3VyaRgGIAMoCRIUCgxyZWxhdGVkX3VybHMYByADKAkSTAoKYWR2aXNvcmllcxgIIAMoCzI4LnRhcHJvb3QucmVnaXN0cnkudjEuVnVsbmVyYWJpbGl0eVJlY29yZC5BZHZpc29yaWVzRW50cnkSXgoXcmVsYXRlZF92dWxuZXJhYmlsaXRpZXMYCSADKAsyPS50YXByb290LnJlZ2lzdHJ5LnYxLlZ1bG5lcmFiaWxpdHlSZWNvcmQuUmVsYXRlZFZ1bG5lcmFiaWxpdHkSEgoKZGlzcGxheV9pZBgKIAEoCRomCgRDdnNzEg0KBXNjb3JlGAEgASgJEg8KB3ZlcnNpb24YAiABKAkaMgoUUmVsYXRlZFZ1bG5lcmFiaWxpdHkSCgoCaWQYASABKAkSDgoGc291cmNlGAIgASgJGjEKD0Fkdmlzb3JpZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkQKCFNldmVyaXR5EgsKB1VOS05PV04QABIHCgNMT1cQARIKCgZNRURJVU0QAhIICgRISUdIEAMSDAoIQ1JJVElDQUwQBCJmChVHZXRJbWFnZUNvbmZpZ1JlcXVlc3QSGAoHcmVwb19pZBgBIAEoCUIH4EECkOcYARITCgZkaWdlc3QYAiABKAlCA+BBAhIMCgRhcmNoGAMgASgJEhAKCHJlZ2lzdHJ5GAQgASgIIoAECgtJbWFnZUNvbmZpZxIMCgR1c2VyGAEgASgJEkkKDWV4cG9zZWRfcG9ydHMYAiADKAsyMi50YXByb290LnJlZ2lzdHJ5LnYxLkltYWdlQ29uZmlnLkV4cG9zZWRQb3J0c0VudHJ5EgsKA2VudhgDIAMoCRISCgplbnRyeXBvaW50GAQgAygJEgsKA2NtZBgFIAMoCRI+Cgd2b2x1bWVzGAYgAygLMi0udGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZy5Wb2x1bWVzRW50cnkSEwoLd29ya2luZ19kaXIYByABKAkSPAoGbGFiZWxzGAggAygLMiwudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZUNvbmZpZy5MYWJlbHNFbnRyeRITCgtzdG9wX3NpZ25hbBgJIAEoCRpLChFFeHBvc2VkUG9ydHNFbnRyeRILCgNrZXkYASABKAkSJQoFdmFsdWUYAiABKAsyFi5nb29nbGUucHJvdG9idWYuRW1wdHk6AjgBGkYKDFZvbHVtZXNFbnRyeRILCgNrZXkYASABKAkSJQoFdmFsdWUYAiABKAsyFi5nb29nbGUucHJvdG9idWYuRW1wdHk6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiOwoPR2V0QXJjaHNSZXF1ZXN0EhgKB3JlcG9faWQYASABKAlCB+BBApDnGAESDgoGZGlnZXN0GAIgASgJIhYKBUFyY2hzEg0KBWFyY2hzGAEgAygJIkgKDkdldFNpemVSZXF1ZXN0EhgKB3JlcG9faWQYASABKAlCB+BBApDnGAESDgoGZGlnZXN0GAIgASgJEgwKBGFyY2gYAyABKAkiIgoEU2l6ZRIMCgRzaXplGAEgASgDEgwKBGFyY2gYAiABKAkqZQoLQ2F0YWxvZ1RpZXISCwoHVU5LTk9XThAAEg8KC0FQUExJQ0FUSU9OEAQSCAoEQkFTRRAFEggKBEZJUFMQBhIGCgJBSRAHEgwKCERFVlRPT0xTEAgSDgoKQ09NTUVSQ0lBTBAJMoUVCghSZWdpc3RyeRK6AQoKQ3JlYXRlUmVwbxImLnRhcHJvb3QucmVnaXN0cnkudjEuQ3JlYXRlUmVwb1JlcXVlc3QaGS50YXByb290LnJlZ2lzdHJ5LnYxLlJlcG8iaarnGDYIAhICwwwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby5jcmVhdGVkLnYxEAEiBFJlcG8ogAqC0+STAik6BHJlcG8iIS9yZWdpc3RyeS92MS9yZXBvcy97cGFyZW50X2lkPSoqfRKmAQoKVXBkYXRlUmVwbxIZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbxoZLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwbyJikAICqucYNggCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIEUmVwbyiACoLT5JMCHzoBKhoaL3JlZ2lzdHJ5L3YxL3JlcG9zL3tpZD0qKn0SgwEKCUxpc3RSZXBvcxIlLnRhcHJvb3QucmVnaXN0cnkudjEuTGlzdFJlcG9zUmVxdWVzdBodLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwb0xpc3QiMJACAarnGA8IAxICxQwiBFJlcG8ogAKC0+STAhQSEi9yZWdpc3RyeS92MS9yZXBvcxKsAQoKRGVsZXRlUmVwbxImLnRhcHJvb3QucmVnaXN0cnkudjEuRGVsZXRlUmVwb1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiXpACAqrnGDUIAhICxgwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby5kZWxldGVkLnYxEAEiBFJlcG8oCILT5JMCHCoaL3JlZ2lzdHJ5L3YxL3JlcG9zL3tpZD0qKn0SsQEKCUNyZWF0ZVRhZxIlLnRhcHJvb3QucmVnaXN0cnkudjEuQ3JlYXRlVGFnUmVxdWVzdBoYLnRhcHJvb3QucmVnaXN0cnkudjEuVGFnImOQAgKq5xgxCAISAssMGiQKIHBsYXRmb3JtLnJlZ2lzdHJ5LnRhZy5jcmVhdGVkLnYxEAMiA1RhZ4LT5JMCJToDdGFnIh4vcmVnaXN0cnkvdjEvdGFncy97cmVwb19pZD0qKn0SnQEKCVVwZGF0ZVRhZxIYLnRhcHJvb3QucmVnaXN0cnkudjEuVGFnGhgudGFwcm9vdC5yZWdpc3RyeS52MS5UYWciXJACAqrnGDEIAhICzAwaJAogcGxhdGZvcm0ucmVnaXN0cnkudGFnLmNyZWF0ZWQudjEQAyIDVGFngtPkkwIeOgEqGhkvcmVnaXN0cnkvdjEvdGFncy97aWQ9Kip9En4KCExpc3RUYWdzEiQudGFwcm9vdC5yZWdpc3RyeS52MS5MaXN0VGFnc1JlcXVlc3QaHC50YXByb290LnJlZ2lzdHJ5LnYxLlRhZ0xpc3QiLpACAarnGA4IAxICzQwiA1RhZyiAAoLT5JMCExIRL3JlZ2lzdHJ5L3YxL3RhZ3MSpwEKCURlbGV0ZVRhZxIlLnRhcHJvb3QucmVnaXN0cnkudjEuRGVsZXRlVGFnUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eSJbkAICqucYMwgCEgLODBokCiBwbGF0Zm9ybS5yZWdpc3RyeS50YWcuZGVsZXRlZC52MRADIgNUYWcoCILT5JMCGyoZL3JlZ2lzdHJ5L3YxL3RhZ3Mve2lkPSoqfRKrAQoUR2V0UmVwb0NvdW50QnlTb3VyY2USMC50YXByb290LnJlZ2lzdHJ5LnYxLkdldFJlcG9Db3VudEJ5U291cmNlUmVxdWVzdBoeLnRhcHJvb3QucmVnaXN0cnkudjEuUmVwb0NvdW50IkGQAgGq5xgMCAISAsUMIgRSZXBvgtPkkwIoEiYvcmVnaXN0cnkvdjEvcmVwb2NvdW50Ynlzb3VyY2Uve2lkPSoqfRKvAQoSR2V0UmVwb1RhZ3NTdW1tYXJ5Ei4udGFwcm9vdC5yZWdpc3RyeS52MS5HZXRSZXBvVGFnc1N1bW1hcnlSZXF1ZXN0GiQudGFwcm9vdC5yZWdpc3RyeS52MS5SZXBvVGFnc1N1bW1hcnkiQ5ACAarnGAsIAhICzQwiA1RhZ4LT5JMCKxIpL3JlZ2lzdHJ5L3YxL3JlcG90YWdzc3VtbWFyeS97cmVwb19pZD0qKn0SpQEKDkxpc3RUYWdIaXN0b3J5EioudGFwcm9vdC5yZWdpc3RyeS52MS5MaXN0VGFnSGlzdG9yeVJlcXVlc3QaIy50YXByb290LnJlZ2lzdHJ5LnYxLlRhZ0hpc3RvcnlMaXN0IkKQAgGq5xgLCAISAs0MIgNUYWeC0+STAioSKC9yZWdpc3RyeS92MS90YWdzL3twYXJlbnRfaWQ9Kip9L2hpc3RvcnkSigEKC0xpc3RFb2xUYWdzEicudGFwcm9vdC5yZWdpc3RyeS52MS5MaXN0RW9sVGFnc1JlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYxLkVvbFRhZ0xpc3QiMZACAarnGA4IAxICzQwiA1RhZyiAAoLT5JMCFhIUL3JlZ2lzdHJ5L3YxL2VvbHRhZ3MSvAEKDUdldFZ1bG5SZXBvcnQSKS50YXByb290LnJlZ2lzdHJ5LnYxLkdldFZ1bG5SZXBvcnRSZXF1ZXN0GiQudGFwcm9vdC5yZWdpc3RyeS52MS5JbWFnZVZ1bG5SZXBvcnQiWpACAarnGA4IAhIExQyUBSIEUmVwb4LT5JMCPxI9L3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vdnVsbnJlcG9ydBK7AQoOR2V0SW1hZ2VDb25maWcSKi50YXByb290LnJlZ2lzdHJ5LnYxLkdldEltYWdlQ29uZmlnUmVxdWVzdBogLnRhcHJvb3QucmVnaXN0cnkudjEuSW1hZ2VDb25maWciW5ACAarnGA4IAhIExQzPDCIEUmVwb4LT5JMCQBI+L3JlZ2lzdHJ5L3YxL3JlcG9zL3tyZXBvX2lkPSoqfS9kaWdlc3RzL3tkaWdlc3Q9Kn0vaW1hZ2Vjb25maWcSqwEKCEdldEFyY2hzEiQudGFwcm9vdC5yZWdpc3RyeS52MS5HZXRBcmNoc1JlcXVlc3QaGi50YXByb290LnJlZ2lzdHJ5LnYxLkFyY2hzIl2QAgGq5xgOCAISBMUMzwwiBFJlcG+C0+STAkISQC9yZWdpc3RyeS92MS9yZXBvcy97cmVwb19pZD0qKn0vZGlnZXN0cy97ZGlnZXN0PSp9L2FyY2hpdGVjdHVyZXMSnwEKB0dldFNpemUSIy50YXByb290LnJlZ2lzdHJ5LnYxLkdldFNpemVSZXF1ZXN0GhkudGFwcm9vdC5yZWdpc3RyeS52MS5TaXplIlSQAgGq5xgOCAISBMUMzwwiBFJlcG+C0+STAjkSNy9yZWdpc3RyeS92MS9yZXBvcy97cmVwb19pZD0qKn0vZGlnZXN0cy97ZGlnZXN0PSp9L3NpemViBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A repo of the registry.
@@ -942,6 +943,774 @@ export const TagHistoryListSchema: GenMessage<TagHistoryList> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v1_registry, 18);
 
 /**
+ * @generated from message taproot.registry.v1.ListEolTagsRequest
+ */
+export type ListEolTagsRequest = Message<"taproot.registry.v1.ListEolTagsRequest"> & {
+  /**
+   * Limits the list to a part of the tree.
+   *
+   * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
+   */
+  uidp?: UIDPFilter | undefined;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * `next_page_token` of the previous page. Valid for three days, with the same filters and caller.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+
+  /**
+   * Maximum number of tags. 0 and values above 200 mean 200.
+   *
+   * @generated from field: int64 page_size = 4;
+   */
+  pageSize: bigint;
+
+  /**
+   * Leaves out tags that end in a date.
+   *
+   * @generated from field: bool exclude_dates = 5;
+   */
+  excludeDates: boolean;
+
+  /**
+   * Leaves out tags that end in `-r<number>`.
+   *
+   * @generated from field: bool exclude_epochs = 6;
+   */
+  excludeEpochs: boolean;
+};
+
+/**
+ * Describes the message taproot.registry.v1.ListEolTagsRequest.
+ * Use `create(ListEolTagsRequestSchema)` to create a new message.
+ */
+export const ListEolTagsRequestSchema: GenMessage<ListEolTagsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 19);
+
+/**
+ * @generated from message taproot.registry.v1.EolTagList
+ */
+export type EolTagList = Message<"taproot.registry.v1.EolTagList"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v1.EolTag items = 1;
+   */
+  items: EolTag[];
+
+  /**
+   * Token of the next page. Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.EolTagList.
+ * Use `create(EolTagListSchema)` to create a new message.
+ */
+export const EolTagListSchema: GenMessage<EolTagList> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 20);
+
+/**
+ * A tag and its life cycle.
+ *
+ * @generated from message taproot.registry.v1.EolTag
+ */
+export type EolTag = Message<"taproot.registry.v1.EolTag"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * The product that the tag is a version of, as the catalogue calls it. Absent if it is not known.
+   *
+   * @generated from field: string main_package_name = 7;
+   */
+  mainPackageName: string;
+
+  /**
+   * @generated from field: taproot.registry.v1.EolTag.GraceStatus grace_status = 9;
+   */
+  graceStatus: EolTag_GraceStatus;
+
+  /**
+   * The end of the last day of extended support. Absent if it is not known.
+   *
+   * @generated from field: google.protobuf.Timestamp grace_period_expiry_date = 12;
+   */
+  gracePeriodExpiryDate?: Timestamp | undefined;
+
+  /**
+   * @generated from field: taproot.registry.v1.PackageVersion main_package_version = 13;
+   */
+  mainPackageVersion?: PackageVersion | undefined;
+
+  /**
+   * @generated from field: taproot.registry.v1.EolTag.TagStatus tag_status = 14;
+   */
+  tagStatus: EolTag_TagStatus;
+};
+
+/**
+ * Describes the message taproot.registry.v1.EolTag.
+ * Use `create(EolTagSchema)` to create a new message.
+ */
+export const EolTagSchema: GenMessage<EolTag> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 21);
+
+/**
+ * Whether what the tag contains is supported.
+ *
+ * @generated from enum taproot.registry.v1.EolTag.TagStatus
+ */
+export const EolTag_TagStatus = {
+  /**
+   * Its end of life has not come, or it is not known: then `main_package_version.exists` is false.
+   *
+   * @generated from enum value: TAG_ACTIVE = 0;
+   */
+  TAG_ACTIVE: 0,
+
+  /**
+   * Its end of life has come, and the end of its extended support has not.
+   *
+   * @generated from enum value: TAG_IN_GRACE = 1;
+   */
+  TAG_IN_GRACE: 1,
+
+  /**
+   * It is no longer supported.
+   *
+   * @generated from enum value: TAG_INACTIVE = 2;
+   */
+  TAG_INACTIVE: 2,
+} as const;
+
+/**
+ * Whether what the tag contains is supported.
+ *
+ * @generated from enum taproot.registry.v1.EolTag.TagStatus
+ */
+export type EolTag_TagStatus = (typeof EolTag_TagStatus)[keyof typeof EolTag_TagStatus] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v1.EolTag.TagStatus.
+ */
+export const EolTag_TagStatusSchema: GenEnum<EolTag_TagStatus> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v1_registry, 21, 0);
+
+/**
+ * Whether there is extended support after the end of life.
+ *
+ * @generated from enum taproot.registry.v1.EolTag.GraceStatus
+ */
+export const EolTag_GraceStatus = {
+  /**
+   * There is none, or it is not known.
+   *
+   * @generated from enum value: GRACE_NOT_ELIGIBLE = 0;
+   */
+  GRACE_NOT_ELIGIBLE: 0,
+
+  /**
+   * There will be.
+   *
+   * @generated from enum value: GRACE_ELIGIBLE = 1;
+   */
+  GRACE_ELIGIBLE: 1,
+
+  /**
+   * There is now.
+   *
+   * @generated from enum value: GRACE_ACTIVE = 2;
+   */
+  GRACE_ACTIVE: 2,
+
+  /**
+   * It ended early. Taproot never answers this.
+   *
+   * @generated from enum value: GRACE_BROKEN = 3;
+   */
+  GRACE_BROKEN: 3,
+
+  /**
+   * It has ended.
+   *
+   * @generated from enum value: GRACE_EXPIRED = 4;
+   */
+  GRACE_EXPIRED: 4,
+} as const;
+
+/**
+ * Whether there is extended support after the end of life.
+ *
+ * @generated from enum taproot.registry.v1.EolTag.GraceStatus
+ */
+export type EolTag_GraceStatus = (typeof EolTag_GraceStatus)[keyof typeof EolTag_GraceStatus] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v1.EolTag.GraceStatus.
+ */
+export const EolTag_GraceStatusSchema: GenEnum<EolTag_GraceStatus> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v1_registry, 21, 1);
+
+/**
+ * A version of a product. Dates such as `2026-01-31` are in UTC, and absent if they are not known.
+ *
+ * @generated from message taproot.registry.v1.PackageVersion
+ */
+export type PackageVersion = Message<"taproot.registry.v1.PackageVersion"> & {
+  /**
+   * The last day of support, without extended support.
+   *
+   * @generated from field: string eolDate = 1;
+   */
+  eolDate: string;
+
+  /**
+   * False if the status of the tag is not known.
+   *
+   * @generated from field: bool exists = 2;
+   */
+  exists: boolean;
+
+  /**
+   * Never set.
+   *
+   * @generated from field: bool fips = 3;
+   */
+  fips: boolean;
+
+  /**
+   * Never set.
+   *
+   * @generated from field: string legacy_lts = 4;
+   */
+  legacyLts: string;
+
+  /**
+   * @generated from field: string releaseDate = 5;
+   */
+  releaseDate: string;
+
+  /**
+   * The first part of the versions that have these dates, for example `3.12`.
+   *
+   * @generated from field: string version = 6;
+   */
+  version: string;
+
+  /**
+   * Never set.
+   *
+   * @generated from field: bool eolBroken = 7;
+   */
+  eolBroken: boolean;
+
+  /**
+   * The newest version with this first part.
+   *
+   * @generated from field: string latestVersion = 8;
+   */
+  latestVersion: string;
+
+  /**
+   * True if it has long-term support.
+   *
+   * @generated from field: bool lts = 9;
+   */
+  lts: boolean;
+
+  /**
+   * @generated from field: taproot.registry.v1.PackageVersion.VersionSource versionSource = 10;
+   */
+  versionSource?: PackageVersion_VersionSource | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v1.PackageVersion.
+ * Use `create(PackageVersionSchema)` to create a new message.
+ */
+export const PackageVersionSchema: GenMessage<PackageVersion> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 22);
+
+/**
+ * Where the version was found. Never set.
+ *
+ * @generated from message taproot.registry.v1.PackageVersion.VersionSource
+ */
+export type PackageVersion_VersionSource = Message<"taproot.registry.v1.PackageVersion.VersionSource"> & {
+  /**
+   * @generated from field: string ref = 1;
+   */
+  ref: string;
+
+  /**
+   * @generated from field: string sha = 2;
+   */
+  sha: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.PackageVersion.VersionSource.
+ * Use `create(PackageVersion_VersionSourceSchema)` to create a new message.
+ */
+export const PackageVersion_VersionSourceSchema: GenMessage<PackageVersion_VersionSource> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 22, 0);
+
+/**
+ * @generated from message taproot.registry.v1.GetVulnReportRequest
+ */
+export type GetVulnReportRequest = Message<"taproot.registry.v1.GetVulnReportRequest"> & {
+  /**
+   * @generated from field: string repo_id = 1;
+   */
+  repoId: string;
+
+  /**
+   * Digest of an image or of an index.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.GetVulnReportRequest.
+ * Use `create(GetVulnReportRequestSchema)` to create a new message.
+ */
+export const GetVulnReportRequestSchema: GenMessage<GetVulnReportRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 23);
+
+/**
+ * The vulnerabilities of an image, as the catalogues say now.
+ *
+ * @generated from message taproot.registry.v1.ImageVulnReport
+ */
+export type ImageVulnReport = Message<"taproot.registry.v1.ImageVulnReport"> & {
+  /**
+   * The digest of the image or index.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * When the advisories were imported.
+   *
+   * @generated from field: google.protobuf.Timestamp vulnerability_db_last_build_time = 2;
+   */
+  vulnerabilityDbLastBuildTime?: Timestamp | undefined;
+
+  /**
+   * Sorted by id and then by package URL.
+   *
+   * @generated from field: repeated taproot.registry.v1.VulnerabilityMatch vulnerability_matches = 3;
+   */
+  vulnerabilityMatches: VulnerabilityMatch[];
+
+  /**
+   * @generated from field: taproot.registry.v1.ReportScanner scanner = 4;
+   */
+  scanner?: ReportScanner | undefined;
+
+  /**
+   * The later one of two times: when the image was read, and when the advisories were imported.
+   *
+   * @generated from field: google.protobuf.Timestamp report_generation = 5;
+   */
+  reportGeneration?: Timestamp | undefined;
+
+  /**
+   * Never set: `GetRawVulnReport` has the report as a document.
+   *
+   * @generated from field: bytes raw_vuln_report = 6;
+   */
+  rawVulnReport: Uint8Array;
+
+  /**
+   * The same as `report_generation`.
+   *
+   * @generated from field: google.protobuf.Timestamp last_seen = 7;
+   */
+  lastSeen?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v1.ImageVulnReport.
+ * Use `create(ImageVulnReportSchema)` to create a new message.
+ */
+export const ImageVulnReportSchema: GenMessage<ImageVulnReport> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 24);
+
+/**
+ * What made a report.
+ *
+ * @generated from message taproot.registry.v1.ReportScanner
+ */
+export type ReportScanner = Message<"taproot.registry.v1.ReportScanner"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The version of what read the image. Absent if it was not read.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.ReportScanner.
+ * Use `create(ReportScannerSchema)` to create a new message.
+ */
+export const ReportScannerSchema: GenMessage<ReportScanner> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 25);
+
+/**
+ * A vulnerability in a package of an image.
+ *
+ * @generated from message taproot.registry.v1.VulnerabilityMatch
+ */
+export type VulnerabilityMatch = Message<"taproot.registry.v1.VulnerabilityMatch"> & {
+  /**
+   * @generated from field: taproot.registry.v1.VulnerabilityRecord vulnerability = 1;
+   */
+  vulnerability?: VulnerabilityRecord | undefined;
+
+  /**
+   * @generated from field: taproot.registry.v1.AffectedPackage pkg = 2;
+   */
+  pkg?: AffectedPackage | undefined;
+
+  /**
+   * @generated from field: taproot.registry.v1.VulnerabilityFix fix = 3;
+   */
+  fix?: VulnerabilityFix | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v1.VulnerabilityMatch.
+ * Use `create(VulnerabilityMatchSchema)` to create a new message.
+ */
+export const VulnerabilityMatchSchema: GenMessage<VulnerabilityMatch> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 26);
+
+/**
+ * A package with a vulnerability.
+ *
+ * @generated from message taproot.registry.v1.AffectedPackage
+ */
+export type AffectedPackage = Message<"taproot.registry.v1.AffectedPackage"> & {
+  /**
+   * The digest of the image that contains it.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string version = 3;
+   */
+  version: string;
+
+  /**
+   * Licence expressions or names, separated by commas.
+   *
+   * @generated from field: string license = 4;
+   */
+  license: string;
+
+  /**
+   * Never set.
+   *
+   * @generated from field: string description = 5;
+   */
+  description: string;
+
+  /**
+   * The canonical package URL.
+   *
+   * @generated from field: string purl = 6;
+   */
+  purl: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.AffectedPackage.
+ * Use `create(AffectedPackageSchema)` to create a new message.
+ */
+export const AffectedPackageSchema: GenMessage<AffectedPackage> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 27);
+
+/**
+ * Whether there is a fix.
+ *
+ * @generated from message taproot.registry.v1.VulnerabilityFix
+ */
+export type VulnerabilityFix = Message<"taproot.registry.v1.VulnerabilityFix"> & {
+  /**
+   * Versions that have the fix.
+   *
+   * @generated from field: repeated string versions = 1;
+   */
+  versions: string[];
+
+  /**
+   * @generated from field: taproot.registry.v1.VulnerabilityFix.State state = 2;
+   */
+  state: VulnerabilityFix_State;
+};
+
+/**
+ * Describes the message taproot.registry.v1.VulnerabilityFix.
+ * Use `create(VulnerabilityFixSchema)` to create a new message.
+ */
+export const VulnerabilityFixSchema: GenMessage<VulnerabilityFix> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 28);
+
+/**
+ * @generated from enum taproot.registry.v1.VulnerabilityFix.State
+ */
+export const VulnerabilityFix_State = {
+  /**
+   * It is not known.
+   *
+   * @generated from enum value: FIX_UNKNOWN = 0;
+   */
+  FIX_UNKNOWN: 0,
+
+  /**
+   * A version has the fix.
+   *
+   * @generated from enum value: FIXED = 1;
+   */
+  FIXED: 1,
+
+  /**
+   * There is no fix yet.
+   *
+   * @generated from enum value: NOT_FIXED = 2;
+   */
+  NOT_FIXED: 2,
+
+  /**
+   * No fix is planned.
+   *
+   * @generated from enum value: WONT_FIX = 3;
+   */
+  WONT_FIX: 3,
+} as const;
+
+/**
+ * @generated from enum taproot.registry.v1.VulnerabilityFix.State
+ */
+export type VulnerabilityFix_State = (typeof VulnerabilityFix_State)[keyof typeof VulnerabilityFix_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v1.VulnerabilityFix.State.
+ */
+export const VulnerabilityFix_StateSchema: GenEnum<VulnerabilityFix_State> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v1_registry, 28, 0);
+
+/**
+ * A vulnerability.
+ *
+ * @generated from message taproot.registry.v1.VulnerabilityRecord
+ */
+export type VulnerabilityRecord = Message<"taproot.registry.v1.VulnerabilityRecord"> & {
+  /**
+   * The id of CVE if there is one, else another one.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string description = 2;
+   */
+  description: string;
+
+  /**
+   * @generated from field: taproot.registry.v1.VulnerabilityRecord.Severity severity = 3;
+   */
+  severity: VulnerabilityRecord_Severity;
+
+  /**
+   * The database of the id: `nvd`, `github` or `osv`.
+   *
+   * @generated from field: string source = 4;
+   */
+  source: string;
+
+  /**
+   * The newest version of CVSS first.
+   *
+   * @generated from field: repeated taproot.registry.v1.VulnerabilityRecord.Cvss cvss = 5;
+   */
+  cvss: VulnerabilityRecord_Cvss[];
+
+  /**
+   * Never set.
+   *
+   * @generated from field: repeated string cpe_uri = 6;
+   */
+  cpeUri: string[];
+
+  /**
+   * @generated from field: repeated string related_urls = 7;
+   */
+  relatedUrls: string[];
+
+  /**
+   * Never set.
+   *
+   * @generated from field: map<string, string> advisories = 8;
+   */
+  advisories: { [key: string]: string };
+
+  /**
+   * @generated from field: repeated taproot.registry.v1.VulnerabilityRecord.RelatedVulnerability related_vulnerabilities = 9;
+   */
+  relatedVulnerabilities: VulnerabilityRecord_RelatedVulnerability[];
+
+  /**
+   * The same as `id`.
+   *
+   * @generated from field: string display_id = 10;
+   */
+  displayId: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.VulnerabilityRecord.
+ * Use `create(VulnerabilityRecordSchema)` to create a new message.
+ */
+export const VulnerabilityRecordSchema: GenMessage<VulnerabilityRecord> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 29);
+
+/**
+ * A score of CVSS.
+ *
+ * @generated from message taproot.registry.v1.VulnerabilityRecord.Cvss
+ */
+export type VulnerabilityRecord_Cvss = Message<"taproot.registry.v1.VulnerabilityRecord.Cvss"> & {
+  /**
+   * From 0 to 10.
+   *
+   * @generated from field: string score = 1;
+   */
+  score: string;
+
+  /**
+   * For example `3.1`.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.VulnerabilityRecord.Cvss.
+ * Use `create(VulnerabilityRecord_CvssSchema)` to create a new message.
+ */
+export const VulnerabilityRecord_CvssSchema: GenMessage<VulnerabilityRecord_Cvss> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 29, 0);
+
+/**
+ * Another name of the vulnerability.
+ *
+ * @generated from message taproot.registry.v1.VulnerabilityRecord.RelatedVulnerability
+ */
+export type VulnerabilityRecord_RelatedVulnerability = Message<"taproot.registry.v1.VulnerabilityRecord.RelatedVulnerability"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The database of the id.
+   *
+   * @generated from field: string source = 2;
+   */
+  source: string;
+};
+
+/**
+ * Describes the message taproot.registry.v1.VulnerabilityRecord.RelatedVulnerability.
+ * Use `create(VulnerabilityRecord_RelatedVulnerabilitySchema)` to create a new message.
+ */
+export const VulnerabilityRecord_RelatedVulnerabilitySchema: GenMessage<VulnerabilityRecord_RelatedVulnerability> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v1_registry, 29, 1);
+
+/**
+ * A level by the CVSS score.
+ *
+ * @generated from enum taproot.registry.v1.VulnerabilityRecord.Severity
+ */
+export const VulnerabilityRecord_Severity = {
+  /**
+   * There is no score, or it is 0.
+   *
+   * @generated from enum value: UNKNOWN = 0;
+   */
+  UNKNOWN: 0,
+
+  /**
+   * @generated from enum value: LOW = 1;
+   */
+  LOW: 1,
+
+  /**
+   * @generated from enum value: MEDIUM = 2;
+   */
+  MEDIUM: 2,
+
+  /**
+   * @generated from enum value: HIGH = 3;
+   */
+  HIGH: 3,
+
+  /**
+   * @generated from enum value: CRITICAL = 4;
+   */
+  CRITICAL: 4,
+} as const;
+
+/**
+ * A level by the CVSS score.
+ *
+ * @generated from enum taproot.registry.v1.VulnerabilityRecord.Severity
+ */
+export type VulnerabilityRecord_Severity = (typeof VulnerabilityRecord_Severity)[keyof typeof VulnerabilityRecord_Severity] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v1.VulnerabilityRecord.Severity.
+ */
+export const VulnerabilityRecord_SeveritySchema: GenEnum<VulnerabilityRecord_Severity> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v1_registry, 29, 0);
+
+/**
  * @generated from message taproot.registry.v1.GetImageConfigRequest
  */
 export type GetImageConfigRequest = Message<"taproot.registry.v1.GetImageConfigRequest"> & {
@@ -977,7 +1746,7 @@ export type GetImageConfigRequest = Message<"taproot.registry.v1.GetImageConfigR
  * Use `create(GetImageConfigRequestSchema)` to create a new message.
  */
 export const GetImageConfigRequestSchema: GenMessage<GetImageConfigRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 19);
+  messageDesc(file_taproot_registry_v1_registry, 30);
 
 /**
  * How a container of an image starts.
@@ -1036,7 +1805,7 @@ export type ImageConfig = Message<"taproot.registry.v1.ImageConfig"> & {
  * Use `create(ImageConfigSchema)` to create a new message.
  */
 export const ImageConfigSchema: GenMessage<ImageConfig> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 20);
+  messageDesc(file_taproot_registry_v1_registry, 31);
 
 /**
  * @generated from message taproot.registry.v1.GetArchsRequest
@@ -1058,7 +1827,7 @@ export type GetArchsRequest = Message<"taproot.registry.v1.GetArchsRequest"> & {
  * Use `create(GetArchsRequestSchema)` to create a new message.
  */
 export const GetArchsRequestSchema: GenMessage<GetArchsRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 21);
+  messageDesc(file_taproot_registry_v1_registry, 32);
 
 /**
  * Names of architectures, such as `amd64`.
@@ -1077,7 +1846,7 @@ export type Archs = Message<"taproot.registry.v1.Archs"> & {
  * Use `create(ArchsSchema)` to create a new message.
  */
 export const ArchsSchema: GenMessage<Archs> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 22);
+  messageDesc(file_taproot_registry_v1_registry, 33);
 
 /**
  * @generated from message taproot.registry.v1.GetSizeRequest
@@ -1106,7 +1875,7 @@ export type GetSizeRequest = Message<"taproot.registry.v1.GetSizeRequest"> & {
  * Use `create(GetSizeRequestSchema)` to create a new message.
  */
 export const GetSizeRequestSchema: GenMessage<GetSizeRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 23);
+  messageDesc(file_taproot_registry_v1_registry, 34);
 
 /**
  * Size of one image in bytes.
@@ -1130,7 +1899,7 @@ export type Size = Message<"taproot.registry.v1.Size"> & {
  * Use `create(SizeSchema)` to create a new message.
  */
 export const SizeSchema: GenMessage<Size> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v1_registry, 24);
+  messageDesc(file_taproot_registry_v1_registry, 35);
 
 /**
  * Tiers in the catalogue.
@@ -1302,6 +2071,26 @@ export const Registry: GenService<{
     methodKind: "unary";
     input: typeof ListTagHistoryRequestSchema;
     output: typeof TagHistoryListSchema;
+  },
+  /**
+   * Lists tags with the life cycles of what they contain: all tags, and not only those at their end.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.ListEolTags
+   */
+  listEolTags: {
+    methodKind: "unary";
+    input: typeof ListEolTagsRequestSchema;
+    output: typeof EolTagListSchema;
+  },
+  /**
+   * Returns all vulnerabilities of an image, or of all images of an index.
+   *
+   * @generated from rpc taproot.registry.v1.Registry.GetVulnReport
+   */
+  getVulnReport: {
+    methodKind: "unary";
+    input: typeof GetVulnReportRequestSchema;
+    output: typeof ImageVulnReportSchema;
   },
   /**
    * Returns the config of the image of one architecture.

@@ -89,6 +89,21 @@ const tagV1Cases: Readonly<Record<string, MethodCase>> = {
     list: { item: (world, parent) => pushed(world, { parent }), filters: (world) => [{ uidp: { descendantsOf: world.group }, excludeReferrers: true }] },
     badInputs: [{ what: 'a digest that is too long', request: (valid) => ({ ...valid, digest: long(256) }), fields: ['digest'] }],
   },
+  'Registry/ListEolTags': {
+    request: (world) => ({ uidp: { descendantsOf: world.group } }),
+    list: { item: (world, parent) => pushed(world, { parent }), filters: (world) => [{ uidp: { descendantsOf: world.group }, excludeDates: true }] },
+    badInputs: [
+      { what: 'a name that is too long', breaks: ['name:string.max_len'], request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] },
+      { what: 'a negative page size', breaks: ['page_size:int64.gte'], request: (valid) => ({ ...valid, pageSize: '-1' }), fields: ['page_size'] },
+      {
+        what: 'a page token that is too long',
+        breaks: ['page_token:string.max_len'],
+        request: (valid) => ({ ...valid, pageToken: long(4097) }),
+        fields: ['page_token'],
+      },
+      { what: 'a page token of another list', request: (valid) => ({ ...valid, pageToken: 'nonsense' }), fields: ['page_token'] },
+    ],
+  },
   'Registry/DeleteTag': { request: async (world) => ({ id: await newTag(world) }), badInputs: [] },
 }
 
@@ -114,6 +129,7 @@ const readV1Cases: Readonly<Record<string, MethodCase>> = {
       { what: 'no digest', only: 'grpc', breaks: ['digest:required'], request: (valid) => ({ ...valid, digest: '' }), fields: ['digest'] },
     ],
   },
+  'Registry/GetVulnReport': { request: imageRequest, badInputs: badDigest },
   'Registry/GetRepoCountBySource': { request: async (world) => ({ id: await newRepo(world) }), badInputs: [] },
   'Registry/GetRepoTagsSummary': { request: async (world) => ({ repoId: (await pushed(world)).repo }), badInputs: [] },
   'Registry/GetSize': { request: imageRequest, badInputs: [...badDigest, otherArch] },
