@@ -67,14 +67,18 @@ import {
 } from '../iam/index.ts'
 import {
   getRawVulnReport,
+  getRawVulnReportV1,
   getVulnReport,
   listCumulativeVulnCountReports,
+  listCumulativeVulnCountReportsV1,
   listEolTags,
   listEolTagsV1,
   listPackageImages,
   listPackages,
   listVulnCountReports,
+  listVulnCountReportsV1,
   listVulnReports,
+  listVulnReportsV1,
   listVulnerabilities,
 } from '../contents/index.ts'
 import {
@@ -185,6 +189,10 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v1.Registry/ListTagHistory': listTagHistoryV1,
   'taproot.registry.v1.Registry/CreateTag': createTagV1,
   'taproot.registry.v1.Registry/UpdateTag': updateTag,
+  'taproot.registry.v1.Vulnerabilities/GetRawVulnReport': getRawVulnReportV1,
+  'taproot.registry.v1.Vulnerabilities/ListCumulativeVulnCountReports': listCumulativeVulnCountReportsV1,
+  'taproot.registry.v1.Vulnerabilities/ListVulnCountReports': listVulnCountReportsV1,
+  'taproot.registry.v1.Vulnerabilities/ListVulnReports': listVulnReportsV1,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
   'taproot.vulnerabilities.v2.AdvisoriesService/GetAdvisory': getAdvisory,

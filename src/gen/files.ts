@@ -39,6 +39,7 @@ import { file_taproot_libraries_v2_artifacts } from './taproot/libraries/v2/arti
 import { file_taproot_oidc_v1_security_token_service } from './taproot/oidc/v1/security_token_service_pb.ts'
 import { file_taproot_ping_v2_ping } from './taproot/ping/v2/ping_pb.ts'
 import { file_taproot_registry_v1_registry } from './taproot/registry/v1/registry_pb.ts'
+import { file_taproot_registry_v1_vulnerabilities } from './taproot/registry/v1/vulnerabilities_pb.ts'
 import { file_taproot_registry_v2_contents } from './taproot/registry/v2/contents_pb.ts'
 import { file_taproot_registry_v2_eol_tags } from './taproot/registry/v2/eol_tags_pb.ts'
 import { file_taproot_registry_v2_history } from './taproot/registry/v2/history_pb.ts'
@@ -96,6 +97,7 @@ export const files: readonly DescFile[] = [
   file_taproot_oidc_v1_security_token_service,
   file_taproot_ping_v2_ping,
   file_taproot_registry_v1_registry,
+  file_taproot_registry_v1_vulnerabilities,
   file_taproot_registry_v2_contents,
   file_taproot_registry_v2_eol_tags,
   file_taproot_registry_v2_history,

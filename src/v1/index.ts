@@ -7,7 +7,7 @@ import { completedBy, lists } from './lists.ts'
 import * as organisation from './organisation-maps.ts'
 import { archMaps, repoFilters, repoMap, sizeMaps, tagFilters, tagMap } from './registry-maps.ts'
 import { createsRepo, replacesRepo, withStoredReadme } from './repos.ts'
-import { eolTagsMap, vulnReportMaps } from './report-maps.ts'
+import { countField, countReportsMap, eolTagsMap, rawVulnReportMap, vulnReportMaps, vulnReportsMap } from './report-maps.ts'
 import { answersWith, passes, summarizesTags } from './tags.ts'
 import { creates, deletes, renames, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
@@ -102,6 +102,10 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Registry/UpdateTag': answersWith(tagMap),
   'registry.v1.Registry/ListTags': lists('registry.v2.TagsService/ListTags', { filters: tagFilters, items: tagMap }),
   'registry.v1.Registry/DeleteTag': deletes('registry.v2.TagsService/DeleteTag'),
+  'registry.v1.Vulnerabilities/GetRawVulnReport': answersWith(rawVulnReportMap),
+  'registry.v1.Vulnerabilities/ListCumulativeVulnCountReports': answersWith(countReportsMap, countField),
+  'registry.v1.Vulnerabilities/ListVulnCountReports': answersWith(countReportsMap, countField),
+  'registry.v1.Vulnerabilities/ListVulnReports': answersWith(vulnReportsMap),
 }
 
 /** The methods of version 1 that are answered by those of version 2. */

@@ -12,14 +12,32 @@ import {
   VulnerabilityMatchSchema,
   VulnerabilityRecordSchema,
 } from '../gen/taproot/registry/v1/registry_pb.ts'
+import {
+  RawVulnReportSchema as RawReportV1,
+  ScannerSchema,
+  VulnCountReportListSchema,
+  VulnCountReportSchema as CountReportV1,
+  VulnCountSchema as CountV1,
+  VulnerabilitySchema,
+  VulnReportListSchema,
+  VulnReportSchema as ReportV1,
+} from '../gen/taproot/registry/v1/vulnerabilities_pb.ts'
 import { Vulnerability_SeverityLevel as Level } from '../gen/taproot/registry/v2/contents_pb.ts'
 import { EolTag_TagStatus as Status, EolTagSchema, ListEolTagsResponseSchema, type EolTag } from '../gen/taproot/registry/v2/eol_tags_pb.ts'
 import {
   GetVulnReportRequestSchema,
+  ListVulnCountReportsResponseSchema,
+  ListVulnReportsResponseSchema,
+  RawVulnReportSchema,
+  VulnCountReportSchema,
+  VulnCountSchema,
+  VulnFix_State as FixState,
   VulnFixSchema,
   VulnMatchSchema,
   VulnReportSchema,
   VulnScannerSchema,
+  type RawVulnReport,
+  type VulnCountReport,
   type VulnMatch,
   type VulnReport,
 } from '../gen/taproot/registry/v2/vuln_reports_pb.ts'
@@ -69,13 +87,19 @@ function sourceOf(id: string): string {
   return id.startsWith('CVE-') ? 'nvd' : id.startsWith('GHSA-') ? 'github' : 'osv'
 }
 
-function vulnerabilityRecord({ vulnerability, description, relatedUrls, cvss }: VulnMatch): Message {
+/** Returns scores as version 1 has them: as texts. */
+function scoresOf({ cvss }: VulnMatch): { readonly score: string; readonly version: string }[] {
+  return cvss.map(({ score, version }) => ({ score: score.toFixed(1), version }))
+}
+
+function vulnerabilityRecord(match: VulnMatch): Message {
+  const { vulnerability, description, relatedUrls } = match
   const { id = '', aliases = [], severityLevel = Level.UNKNOWN } = vulnerability ?? {}
   return create(VulnerabilityRecordSchema, {
     ...{ id, displayId: id, source: sourceOf(id), description, relatedUrls },
     // This report has no level for the score 0.
     severity: severityLevel === Level.NEGLIGIBLE ? Level.UNKNOWN : severityLevel,
-    cvss: cvss.map(({ score, version }) => ({ score: score.toFixed(1), version })),
+    cvss: scoresOf(match),
     relatedVulnerabilities: aliases.map((alias) => ({ id: alias, source: sourceOf(alias) })),
   })
 }
@@ -107,4 +131,94 @@ export const vulnReportMaps = {
     raw_vuln_report: unmapped,
     last_seen: { read: (report) => (report as VulnReport).createTime }, // see above
   }),
+}
+
+/** Returns the values, each once, in their order. */
+function eachOnce(values: readonly string[]): string[] {
+  return [...new Set(values)]
+}
+
+/** The levels, the worst first. */
+const levels = [Level.CRITICAL, Level.HIGH, Level.MEDIUM, Level.LOW, Level.NEGLIGIBLE, Level.UNKNOWN] as const
+
+/** Returns a vulnerability with all packages that have it. `matches` are those of its id. */
+function vulnerabilityIn(id: string, matches: readonly VulnMatch[]): Message {
+  const found = matches.flatMap(({ vulnerability }) => vulnerability ?? [])
+  const packages = found.flatMap((one) => one.package ?? [])
+  const [first] = matches
+  const states = new Set(matches.map((match) => match.fix?.state ?? FixState.UNKNOWN))
+  const [state = FixState.UNKNOWN] = states.size === 1 ? states : []
+  return create(VulnerabilitySchema, {
+    id,
+    aliases: eachOnce(found.flatMap(({ aliases }) => aliases)),
+    purls: eachOnce(packages.map(({ purl }) => purl)),
+    description: first?.description ?? '',
+    severity: levels.find((level) => found.some(({ severityLevel }) => severityLevel === level)) ?? Level.UNKNOWN,
+    cvss: first === undefined ? [] : scoresOf(first),
+    fix: { state, versions: eachOnce(matches.flatMap((match) => match.fix?.versions ?? [])) },
+    relatedUrls: eachOnce(matches.flatMap(({ relatedUrls }) => relatedUrls)),
+    locations: eachOnce(packages.flatMap(({ locations }) => locations)),
+  })
+}
+
+function vulnerabilitiesOf({ matches }: VulnReport): Message[] {
+  return [...Map.groupBy(matches, ({ vulnerability }) => vulnerability?.id ?? '')].map(([id, alike]) => vulnerabilityIn(id, alike))
+}
+
+/** A scanner. Version 1 knows the names of others alone. */
+const scanner = defineMap(ScannerSchema, VulnScannerSchema, { name: unmapped, version: 'version', db_build_time: 'db_build_time' })
+
+const report = defineMap(ReportV1, VulnReportSchema, {
+  digest: 'digest',
+  scanner: { to: 'scanner', by: scanner },
+  created_at: 'create_time',
+  vulnerabilities: { read: (one) => vulnerabilitiesOf(one as VulnReport) }, // the record of the map
+})
+
+/** The reports about the images of a digest or tag. */
+export const vulnReportsMap = defineMap(VulnReportListSchema, ListVulnReportsResponseSchema, { items: { to: 'vuln_reports', by: report } })
+
+/** A report as a document. */
+export const rawVulnReportMap = defineMap(RawReportV1, RawVulnReportSchema, {
+  digest: 'digest',
+  scanner: { to: 'scanner', by: scanner },
+  created_at: 'create_time',
+  raw_report: { read: (raw) => Buffer.from((raw as RawVulnReport).rawReport).toString() }, // the record of the map
+  raw_report_url: unmapped,
+})
+
+/** Returns a row that reads the ids of a report on a day: those of one level, or all. */
+function idsOf(level?: Level): FieldRow {
+  return {
+    read(record) {
+      const counts = (record as VulnCountReport).vulnCounts.filter(({ severityLevel }) => level === undefined || severityLevel === level) // the record of the map
+      return counts.flatMap(({ ids }) => ids).sort()
+    },
+  }
+}
+
+const countReport = defineMap(CountReportV1, VulnCountReportSchema, {
+  repo: 'repo',
+  tag: 'tag',
+  date: 'date',
+  vuln_counts: { to: 'vuln_counts', by: defineMap(CountV1, VulnCountSchema, { severity: 'severity_level', count: 'count' }) },
+  size_bytes: 'size_bytes',
+  cve_ids: idsOf(),
+  low_cve_ids: idsOf(Level.LOW),
+  med_cve_ids: idsOf(Level.MEDIUM),
+  high_cve_ids: idsOf(Level.HIGH),
+  crit_cve_ids: idsOf(Level.CRITICAL),
+  negligible_cve_ids: idsOf(Level.NEGLIGIBLE),
+  unknown_cve_ids: idsOf(Level.UNKNOWN),
+})
+
+/** The vulnerabilities of tags by day. */
+export const countReportsMap = defineMap(VulnCountReportListSchema, ListVulnCountReportsResponseSchema, {
+  items: { to: 'vuln_count_reports', by: countReport },
+})
+
+/** Returns the name in version 1 of a field in a request for the vulnerabilities of tags by day. */
+export function countField(path: string): string {
+  const names: Readonly<Record<string, string>> = { start_time: 'from', end_time: 'to' }
+  return names[path] ?? path.replace(/^image_refs/, 'references')
 }

@@ -14,9 +14,12 @@ const same = { toV2: (request: Message): Message => request }
 /** Maps a method that has a handler of its own. */
 export const passes: MethodMapping = (row) => ({ method: row, answer: (call, { dispatch }) => forwarded({ call, dispatch }, row, same) })
 
-/** Maps a method that has a handler of its own, which answers in messages of version 2. */
-export function answersWith(map: FieldMap): MethodMapping {
-  return (row) => ({ method: row, answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, row, same)) })
+/** Maps a method that has a handler of its own, which answers in messages of version 2. `pathInV1` renames the fields in its errors, see RequestMapping. */
+export function answersWith(map: FieldMap, pathInV1 = (path: string): string => path): MethodMapping {
+  return (row) => ({
+    method: row,
+    answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, row, { ...same, pathInV1 })),
+  })
 }
 
 const list = methodNamed('registry.v2.TagsService/ListTags')

@@ -61,6 +61,9 @@ function headersFor({ verb, mutation }) {
   return names.map((name) => ({ $ref: `#/components/parameters/${name}` }))
 }
 
+/** Messages that only gRPC can carry in a list of a query. */
+const grpcOnly = ['RepoTagReference']
+
 /** Returns the schema of a message in the text of a parameter. */
 function textForm(field) {
   if (field.message.name === 'ImageRef') return { type: 'string', description: '`<uid of a repo>`, or `<uid of a repo>:<tag>,<tag>`' }
@@ -73,7 +76,7 @@ function queryOf(schemas, message, { without, prefix = '' }) {
     if (without.includes(field.name) || fieldAccess(field).outputOnly) return []
     const name = `${prefix}${field.jsonName}`
     const isPlain = field.message === undefined || field.message.typeName.startsWith('google.protobuf.')
-    if (field.fieldKind === 'map') return []
+    if (field.fieldKind === 'map' || grpcOnly.includes(field.message?.name)) return []
     if (!isPlain && field.fieldKind === 'message') return queryOf(schemas, field.message, { without: [], prefix: `${name}.` })
     const { description, ...schema } = isPlain
       ? schemas.field(field, 'request')

@@ -148,6 +148,8 @@ export interface ContentsSource {
   packages(query: PackageQuery, turn: TaskTurn): Promise<PackagePage>
   /** Resolves with a page of the images that contain a package. Rejects with code 14 like `imagesAmong`. */
   packageImages(query: PackageImageQuery, turn: TaskTurn): Promise<PackageImagePage>
+  /** Resolves with the repos that have an image or index with a digest, among what was read. Rejects with code 14 like `imagesAmong`. */
+  reposWith(digest: Digest, turn: TaskTurn): Promise<readonly Uid[]>
   /** Resolves with the names by which advisories of packages are found. */
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]>
   /** Resolves with the vulnerabilities in packages. */

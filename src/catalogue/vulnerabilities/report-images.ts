@@ -56,7 +56,7 @@ export function daysOf({ imageRefs, startTime, endTime }: ReportRequest): DayRan
 }
 
 /** Returns the repo with this uid, or at this path, as of `tables`. Throws code 5 or 7 if the caller may not see what its images contain. */
-function repoOf(tables: RecordTables, context: Context, name: string): Uid {
+export function visibleRepo(tables: RecordTables, context: Context, name: string): Uid {
   const { method } = context
   const permissions = callerOf(context).permissions()
   const found = isUid(name) ? name : findRepository(tables, name)
@@ -74,7 +74,7 @@ export function imagesOf(services: Services, context: Context, refs: readonly Im
   const { tables } = services.cache
   const images = new Map<string, NamedImage>()
   for (const { repo: name, tags } of refs) {
-    const repo = repoOf(tables, context, name)
+    const repo = visibleRepo(tables, context, name)
     for (const tag of tags.length === 0 ? [defaultTag] : tags) images.set(`${repo}:${tag}`, { repo, tag })
   }
   if (images.size > maxImages) throw DomainError.invalid('image_refs', `at most ${maxImages} tags together`)

@@ -1,6 +1,7 @@
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
 import { openForReading } from '../../catalogue/index.ts'
 import type { Digest } from '../../base/digest.ts'
+import type { Uid } from '../../base/uid.ts'
 import type {
   ContentsFacts,
   ImageName,
@@ -174,6 +175,14 @@ export class SegmentReader {
       if (!indexes.has(key)) indexes.set(key, [...new Set(databases.flatMap((database) => indexesOf(database, image)))])
     }
     return { images: images.map((image) => ({ ...image, indexes: indexes.get(keyOf(image)) ?? [] })), total }
+  }
+
+  /** Returns the repos that have an image or index with this digest, each once. No index has digests first, so this looks at all of them. */
+  reposWith(digest: Digest): Uid[] {
+    const repos = [...this.#open.values()].flatMap((database) =>
+      database.prepare('SELECT repo FROM image WHERE digest = ? UNION SELECT repo FROM member WHERE digest = ?').all(digest, digest),
+    )
+    return [...new Set(repos.map((row) => row['repo'] as Uid))] // of buildSegment
   }
 
   /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */

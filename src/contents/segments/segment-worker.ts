@@ -1,3 +1,4 @@
+import type { Digest } from '../../base/digest.ts'
 import { answerTasks } from '../../base/task-thread.ts'
 import type { ImageName, MatchQuestion, PackageImageQuery, PackageQuery } from '../../cache/lists/contents-source.ts'
 import type { ImagePackage } from '../package.ts'
@@ -14,6 +15,7 @@ export type SegmentTask =
   | { readonly kind: 'images'; readonly paths: readonly string[]; readonly images: readonly ImageName[] }
   | { readonly kind: 'packages'; readonly paths: readonly string[]; readonly query: PackageQuery }
   | { readonly kind: 'packageImages'; readonly paths: readonly string[]; readonly query: PackageImageQuery }
+  | { readonly kind: 'reposWith'; readonly paths: readonly string[]; readonly digest: Digest }
   | { readonly kind: 'namesOf'; readonly question: Pick<MatchQuestion, 'packages' | 'distribution'> }
   | { readonly kind: 'match'; readonly question: MatchQuestion }
   | { readonly kind: 'names'; readonly paths: readonly string[] }
@@ -44,6 +46,7 @@ function work(task: SegmentTask): unknown {
   if (task.kind === 'images') return reader.imagesAmong(task.images)
   if (task.kind === 'packages') return reader.packages(task.query)
   if (task.kind === 'packageImages') return reader.packageImages(task.query)
+  if (task.kind === 'reposWith') return reader.reposWith(task.digest)
   return reader.names()
 }
 

@@ -1,11 +1,12 @@
 import { mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { hexOf } from '../../base/digest.ts'
+import { hexOf, type Digest } from '../../base/digest.ts'
 import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
+import type { Uid } from '../../base/uid.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type {
   ContentsSource,
@@ -142,6 +143,10 @@ export class Segments implements ContentsSource {
 
   async packageImages(query: PackageImageQuery, turn: TaskTurn): Promise<PackageImagePage> {
     return (await this.#ask((paths) => ({ kind: 'packageImages', paths, query }), turn)) as PackageImagePage // the answer to this task
+  }
+
+  async reposWith(digest: Digest, turn: TaskTurn): Promise<readonly Uid[]> {
+    return (await this.#ask((paths) => ({ kind: 'reposWith', paths, digest }), turn)) as readonly Uid[] // the answer to this task
   }
 
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]> {

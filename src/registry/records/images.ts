@@ -21,7 +21,8 @@ const defaultArchitecture = 'amd64'
 const readsAtOnce = 64
 const sha256Pattern = /^sha256:[0-9a-f]{64}$/
 
-function imageNotFound(name: string): DomainError {
+/** Returns code 5 for an image by its name. */
+export function imageNotFound(name: string): DomainError {
   return notFound('Image', name, { resourceType: `registry.${errorDomainSuffix}/Image` })
 }
 

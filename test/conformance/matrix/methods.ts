@@ -241,6 +241,12 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
     code: 0,
     because: 'docs/spec/registry.md#images-with-a-package: shows each caller what they may see',
   },
+  'Vulnerabilities/GetRawVulnReport': {
+    request: ({ digest }) => ({ digest }),
+    about: 'digest',
+    code: 5,
+    because: 'docs/spec/version-1.md#vulnerability-reports: no tag points to this image, and it was not read',
+  },
   'CataloguesService/ListCatalogues': { request: () => ({}), code: 7, operators: 0, because: 'docs/spec/advisories.md#catalogues: for operators' },
   'CataloguesService/UseCatalogue': {
     request: () => ({ digest: 'none' }),

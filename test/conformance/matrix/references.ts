@@ -1,6 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../support/test-server.ts'
 import { missingIn, noDigest, nowhere } from './asking.ts'
+import { countsV1 } from './rows/v1-methods.ts'
 import { grantedRole, type Things } from './world.ts'
 
 /** The codes for a reference to a record in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
@@ -78,6 +79,14 @@ function mappingV1(field: string): (value: string, own: Things) => JsonObject {
   })
 }
 
+/** A repo whose reports are asked for. */
+const reported = {
+  names: 'repo',
+  root: [0, 0, 0, 5, 5, 5],
+  subgroup: [0, 5, 5, 5, 5, 5],
+  because: 'docs/spec/version-1.md#vulnerability-reports: who may see what images contain',
+} as const
+
 /** Fields that name a second record besides the subject of the request. */
 export const references: readonly ReferenceRow[] = [
   {
@@ -92,6 +101,18 @@ export const references: readonly ReferenceRow[] = [
     root: [0, 0, 0, 5, 5, 5],
     subgroup: [0, 5, 5, 5, 5, 5],
     because: 'docs/spec/vulnerability-metadata.md#resolved-reports: who may see what images contain',
+  },
+  { ...reported, field: 'registry.v1.ListVulnReportsRequest.repo_id', method: 'Vulnerabilities/ListVulnReports', request: (repoId) => ({ repoId }) },
+  { ...reported, field: 'registry.v1.ListVulnCountReportsRequest.repo', method: 'Vulnerabilities/ListVulnCountReports', request: countsV1 },
+  {
+    field: 'registry.v1.ListVulnReportsRequest.digest',
+    method: 'Vulnerabilities/ListVulnReports',
+    names: 'digest',
+    missing: noDigest,
+    request: (digest) => ({ digest }),
+    root: [0, 0, 0, 0, 0, 0],
+    subgroup: [0, 0, 0, 0, 0, 0],
+    because: 'docs/spec/version-1.md#vulnerability-reports: the list is empty if no repo in reach has it',
   },
   {
     field: 'iam.v2.RoleBinding.identity_uid',

@@ -36,7 +36,7 @@ export async function withRegistry<T>({ server, owner }: ImageWorld, work: (clie
   }
 }
 
-/** Pushes an image of Alpine 3.20 with these packages. Returns its manifest. Each call makes another image. */
+/** Pushes an image of Alpine 3.20 with these packages, by its digest if the reference is empty. Returns its manifest. Each call makes another image. */
 export async function pushPackages(world: ImageWorld, reference: string, packages: ImagePackages): Promise<TestManifest> {
   const database = Object.entries(packages).map(([name, version]) => `P:${name}\nV:${version}\nA:x86_64\nL:MIT\no:${name}\n\n`)
   const layer = tarOf([
@@ -55,7 +55,7 @@ export async function pushPackages(world: ImageWorld, reference: string, package
   await withRegistry(world, async (client) => {
     for (const bytes of [config, layer]) await client.putBlob(world.path, bytes)
   })
-  await pushManifest(world, reference, manifest)
+  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
   return manifest
 }
 

@@ -47,6 +47,9 @@ export const noReferences: readonly string[] = [
   'advisory.v2.ImageRef.tags',
   // A tag of the repo of the request.
   'registry.v2.ListVulnReportsRequest.tag',
+  ...['ListVulnReportsRequest.tag', 'ListVulnCountReportsRequest.tag', 'Scanner.version'].map((field) => `registry.v1.${field}`),
+  // Only gRPC carries these. They are the same as `repo` and `tag` of the request: test/conformance/spec/registry/vulnerability-counts.test.ts.
+  'registry.v1.RepoTagReference.*',
   // Filters of the packages of one image.
   'registry.v2.ListVulnerabilitiesRequest.platform',
   ...['platform', 'names', 'types', 'query'].map((field) => `registry.v2.ListPackagesRequest.${field}`),

@@ -13,6 +13,8 @@ const account = { amazon: { account: '123456789012' } }
 /** The uid of a person without a binding. */
 const person = 'd'.repeat(40)
 const imageV1: ScopedRequest = (repoId, { digest }) => ({ repoId, digest })
+/** Without such a tag, nothing is known about images. */
+export const countsV1 = (repo: string): JsonObject => ({ repo, tag: 'none', from: '2026-01-01T00:00:00.000Z', to: '2026-01-02T00:00:00.000Z' })
 const scimV1 = (identityProviderId: string): JsonObject => ({ identityProviderId })
 
 /** The capabilities of the methods of version 1. */
@@ -87,6 +89,9 @@ export const scopedV1Methods: Readonly<Record<string, ScopedRow>> = {
   'Registry/GetVulnReport': row('repo.list vuln_reports.list', 'repo', imageV1),
   'Registry/GetSize': row('repo.list manifest.metadata.list', 'repo', imageV1),
   'Registry/ListTagHistory': row('tag.list', 'tag', (parentId) => ({ parentId })),
+  'Vulnerabilities/ListVulnReports': row('vuln_report.list', 'repo', (repoId) => ({ repoId })),
+  'Vulnerabilities/ListVulnCountReports': row('vuln_report.list', 'repo', countsV1),
+  'Vulnerabilities/ListCumulativeVulnCountReports': row('vuln_report.list', 'repo', countsV1),
   'Registry/UpdateTag': row('tag.update', 'tag', (id) => ({ id, deprecated: true })),
   'Registry/DeleteTag': forgiving(row('tag.delete', 'tag', (id) => ({ id }))),
 }

@@ -93,6 +93,19 @@ export interface MethodCase {
  */
 export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' | 'external' | 'public'
 
+/** Methods of every caller whose requests name places: the path to the first one. */
+const listedPlaces: Readonly<Record<string, readonly string[]>> = {
+  'SecurityAdvisoryService/ListResolvedVulnsReports': ['image_refs', '0', 'repo'],
+  'VulnReportsService/ListVulnCountReports': ['image_refs', '0', 'repo'],
+  'VulnReportsService/ListCumulativeVulnCountReports': ['image_refs', '0', 'repo'],
+  'Vulnerabilities/ListVulnReports': ['repo_id'],
+  'Vulnerabilities/ListVulnCountReports': ['repo'],
+  'Vulnerabilities/ListCumulativeVulnCountReports': ['repo'],
+}
+
+/** Methods of every caller that look for a digest in all places. */
+const findsByDigest: ReadonlySet<string> = new Set(['Vulnerabilities/GetRawVulnReport'])
+
 /** Returns the effect of a method. The schema has none for methods of version 1. */
 export function effectOf(method: MethodRow): MethodVerb {
   const effects: Readonly<Record<string, MethodVerb>> = { List: 'list', Create: 'create', Update: 'update', Delete: 'delete' }
@@ -111,10 +124,11 @@ export function accessOf(method: MethodRow): Access {
   if (method.capabilities.length === 0) return 'signedIn'
   if (method.operators) return 'operators'
   const hasPlaces = method.input.fields.some(({ name }) => name === 'uidp')
-  if (method.scope === 'unscoped' && method.kind === undefined && hasPlaces) return 'signedIn'
+  if (method.scope === 'unscoped' && method.kind === undefined && (hasPlaces || findsByDigest.has(caseName(method)))) return 'signedIn'
   const isShared = resources.get(method.kind ?? '')?.catalogue === true && !hasPlaces
   if (method.scope === 'unscoped' && isShared) return 'anywhere'
-  return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
+  const hasNamedPlace = listedPlaces[caseName(method)] !== undefined
+  return method.scope === 'unscoped' && effectOf(method) === 'list' && !hasNamedPlace ? 'list' : 'scoped'
 }
 
 /** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
@@ -156,13 +170,8 @@ export function placeOf(method: MethodRow): readonly string[] | undefined {
   return names === undefined ? undefined : [names]
 }
 
-/** Methods whose requests name places in a list: the path to the first one. */
-const listedPlaces: Readonly<Record<string, readonly string[]>> = Object.fromEntries(
-  ['ListResolvedVulnsReports', 'ListVulnCountReports', 'ListCumulativeVulnCountReports'].map((rpc) => [rpc, ['image_refs', '0', 'repo']]),
-)
-
 function pathToPlace(method: MethodRow): string[] {
-  return (placeOf(method) ?? listedPlaces[method.rpc] ?? []).map(camelCase)
+  return (placeOf(method) ?? listedPlaces[caseName(method)] ?? []).map(camelCase)
 }
 
 /** Returns the uid at `placeOf` in a request. */

@@ -37,7 +37,13 @@ function unknownNumbers(desc: DescMessage, message: Message): number[] {
   return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
 }
 
-const domains: Readonly<Record<string, string>> = { Auth: 'auth', Registry: 'registry', SecurityTokenService: 'oidc', Subscriptions: 'events' }
+const domains: Readonly<Record<string, string>> = {
+  Auth: 'auth',
+  Registry: 'registry',
+  SecurityTokenService: 'oidc',
+  Subscriptions: 'events',
+  Vulnerabilities: 'registry',
+}
 
 /** Returns the domain of a method. */
 function domainOf(name: string): string {
@@ -85,9 +91,16 @@ const enumNames = new Set(Object.values(wireMessages).flatMap((fields) => [...fi
 /** Fields of Taproot that are texts or flags in JSON. */
 const ownNames: ReadonlySet<string> = new Set(['emailVerified'])
 
+/** True for the name of an enum's value. */
+function isEnumName(key: string, value: unknown): boolean {
+  return enumNames.has(key) && typeof value === 'string' && /^[A-Z]\w*$/.test(value)
+}
+
 /** Returns the answer of a REST call in the form of the table. Throws for a key that the table does not have. */
 function readAnswer(output: string, text: string): JsonObject {
-  const json = JSON.parse(text === '' ? '{}' : text, (key, value: unknown) => (ownNames.has(key) ? undefined : enumNames.has(key) ? 0 : value)) as JsonObject
+  const json = JSON.parse(text === '' ? '{}' : text, (key, value: unknown) =>
+    ownNames.has(key) ? undefined : isEnumName(key, value) ? 0 : value,
+  ) as JsonObject
   return toJson(v1Message(output), fromJson(v1Message(output), json)) as JsonObject // a message is an object
 }
 

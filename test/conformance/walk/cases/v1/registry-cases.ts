@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../../../support/test-server.ts'
 import { long } from '../../bad-fields.ts'
-import { made, type World } from '../../world.ts'
+import { made, tokenWith, type World } from '../../world.ts'
 import { newTag, pushed } from '../cases-images.ts'
 import type { BadInput, MethodCase } from '../method-case.ts'
 import { badResources } from './iam-cases.ts'
@@ -145,5 +145,79 @@ const readV1Cases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+const malformed: BadInput = { what: 'a digest that is none', breaks: ['digest:string.pattern'], request: () => ({ digest: 'latest' }), fields: ['digest'] }
+const badTagName: BadInput = {
+  what: 'a tag that is none',
+  breaks: ['tag:string.pattern'],
+  request: (valid) => ({ ...valid, tag: 'a tag' }),
+  fields: ['tag'],
+}
+
+const countRequest = async (world: World): Promise<JsonObject> => {
+  const { repo } = await pushed(world)
+  return { repo, tag: 'latest', from: '2026-01-02T00:00:00.000Z', to: '2026-01-03T00:00:00.000Z' }
+}
+
+/** What the lists of counts by day refuse. */
+const badCounts: readonly BadInput[] = [
+  { what: 'no repo', request: ({ repo: _, ...valid }) => valid, fields: ['repo'] },
+  { what: 'no first day', request: ({ from: _, ...valid }) => valid, fields: ['from'] },
+  { what: 'no last day', request: ({ to: _, ...valid }) => valid, fields: ['to'] },
+  { what: 'an end before the start', request: (valid) => ({ ...valid, to: '2026-01-01T00:00:00.000Z' }), fields: ['to'] },
+  { what: 'a repo that is too long', breaks: ['repo:string.max_len'], request: (valid) => ({ ...valid, repo: long(513) }), fields: ['repo'] },
+  badTagName,
+  { what: 'a name that no repo has', request: (valid) => ({ ...valid, repo: freshName('none') }), code: 5 },
+  {
+    what: 'more than 100 references',
+    only: 'grpc',
+    breaks: ['references:repeated.max_items'],
+    request: (valid) => ({ ...valid, references: Array.from({ length: 101 }, () => ({ repo: 'a' })) }),
+    fields: ['references'],
+  },
+  {
+    what: 'a reference to a repo that is too long',
+    only: 'grpc',
+    breaks: ['references.repo:string.max_len'],
+    request: (valid) => ({ ...valid, references: [{ repo: long(513) }] }),
+    fields: ['references.repo'],
+  },
+  {
+    what: 'a reference to a tag that is none',
+    only: 'grpc',
+    breaks: ['references.tag:string.pattern'],
+    request: (valid) => ({ ...valid, references: [{ repo: 'a', tag: '-' }] }),
+    fields: ['references.tag'],
+  },
+  { what: 'a reference without a repo', only: 'grpc', request: (valid) => ({ ...valid, references: [{ tag: 'latest' }] }), fields: ['references.repo'] },
+]
+
+/** The reports of version 1 about vulnerabilities. */
+const reportV1Cases: Readonly<Record<string, MethodCase>> = {
+  'Vulnerabilities/GetRawVulnReport': {
+    request: async (world) => ({ digest: (await pushed(world)).digests[0] ?? '' }),
+    caller: (world) => tokenWith(world, ['vuln_report.list']),
+    outsider: { code: 5 },
+    badInputs: [
+      malformed,
+      { what: 'no digest', request: () => ({}), fields: ['digest'] },
+      { what: 'a digest that no repo holds', request: () => ({ digest: `sha256:${'0'.repeat(64)}` }), code: 5 },
+      { what: 'another scanner', request: (valid) => ({ ...valid, scanner: 'TRIVY' }), code: 5 },
+      { what: 'a time at which there was no report', request: (valid) => ({ ...valid, createdAt: '2001-01-01T00:00:00.000Z' }), code: 5 },
+    ],
+  },
+  'Vulnerabilities/ListVulnReports': {
+    request: async (world) => ({ repoId: (await pushed(world)).repo }),
+    badInputs: [
+      malformed,
+      badTagName,
+      { what: 'neither repo nor digest', request: () => ({}), fields: ['repo_id', 'digest'] },
+      { what: 'a repo that is too long', breaks: ['repo_id:string.max_len'], request: () => ({ repoId: long(513) }), fields: ['repo_id'] },
+      { what: 'a tag that the repo does not have', request: (valid) => ({ ...valid, tag: 'none' }), code: 5 },
+    ],
+  },
+  'Vulnerabilities/ListVulnCountReports': { request: countRequest, badInputs: badCounts },
+  'Vulnerabilities/ListCumulativeVulnCountReports': { request: countRequest, badInputs: badCounts },
+}
+
 /** The methods of version 1 in the domain registry. */
-export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases, ...readV1Cases }
+export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases, ...readV1Cases, ...reportV1Cases }
