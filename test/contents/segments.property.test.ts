@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../src/base/digest.ts'
-import { trustedUid } from '../../src/base/uid.ts'
+import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import type { ListedPackage, PackageImage, PackageQuery } from '../../src/cache/lists/contents-source.ts'
 import { includedIn, type Segment } from '../../src/contents/segments/contents-record.ts'
 import { isFound, packageOfUrl, purlFilter } from '../../src/contents/package-url.ts'
@@ -177,6 +177,13 @@ test('images of segments, merged or not, are those of a naive model', () => {
           expect(paged).toEqual(naivePage(images, { ...all, skip: 0, limit: 1_000 }).packages)
         }
         expectImages(reader, { model, members, limit: filters.limit })
+        for (const digest of [...digests, ...indexDigests]) {
+          const holds = (repo: Uid): boolean =>
+            model.has(keyOf({ repo, digest })) || [...members].some((member) => member.startsWith(repo) && member.endsWith(digest))
+          expect(reader.reposWith(digest).filter(holds).sort()).toEqual(repos.filter(holds))
+          const names = reader.names().flatMap((name) => (name.digest === digest ? [name.repo] : []))
+          expect(new Set(names)).toEqual(new Set(reader.reposWith(digest)))
+        }
         const known = new Set(reader.imagesAmong(wanted).map(keyOf))
         for (const name of wanted) if (model.has(keyOf(name))) expect(known).toContain(keyOf(name))
       } finally {

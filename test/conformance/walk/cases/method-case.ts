@@ -110,7 +110,8 @@ const findsByDigest: ReadonlySet<string> = new Set(['Vulnerabilities/GetRawVulnR
 export function effectOf(method: MethodRow): MethodVerb {
   const effects: Readonly<Record<string, MethodVerb>> = { List: 'list', Create: 'create', Update: 'update', Delete: 'delete' }
   if (method.rpc === 'Get') return 'get'
-  return isMapped(method) ? (effects[/^[A-Z][a-z]+/.exec(method.rpc)?.[0] ?? ''] ?? 'custom') : method.verb
+  // Reports are no records.
+  return isMapped(method) && method.kind !== undefined ? (effects[/^[A-Z][a-z]+/.exec(method.rpc)?.[0] ?? ''] ?? 'custom') : method.verb
 }
 
 /** True for a delete that also succeeds if the caller sees no such record: that of version 1. */
@@ -118,17 +119,21 @@ export function isForgiving(method: MethodRow): boolean {
   return isMapped(method) && effectOf(method) === 'delete'
 }
 
+/** True if a method looks in all places that the caller may see, or in those of a filter. */
+function isEverywhere(method: MethodRow): boolean {
+  return findsByDigest.has(caseName(method)) || method.input.fields.some(({ name }) => name === 'uidp')
+}
+
 /** Returns the access of a method, see Access. */
 export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
   if (method.capabilities.length === 0) return 'signedIn'
   if (method.operators) return 'operators'
-  const hasPlaces = method.input.fields.some(({ name }) => name === 'uidp')
-  if (method.scope === 'unscoped' && method.kind === undefined && (hasPlaces || findsByDigest.has(caseName(method)))) return 'signedIn'
+  const hasPlaces = isEverywhere(method)
+  if (method.scope === 'unscoped' && method.kind === undefined && hasPlaces) return 'signedIn'
   const isShared = resources.get(method.kind ?? '')?.catalogue === true && !hasPlaces
   if (method.scope === 'unscoped' && isShared) return 'anywhere'
-  const hasNamedPlace = listedPlaces[caseName(method)] !== undefined
-  return method.scope === 'unscoped' && effectOf(method) === 'list' && !hasNamedPlace ? 'list' : 'scoped'
+  return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
 }
 
 /** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
