@@ -16,7 +16,7 @@ import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
 import { createAdmission, createPipeline } from '../transport/pipeline.ts'
-import { withVersion1 } from '../v1/index.ts'
+import { unservedRoutes, withVersion1 } from '../v1/index.ts'
 import { RateLimiter, addressKey } from '../transport/rate-limit.ts'
 import type { WebRequest } from '../transport/web/web-request.ts'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
@@ -108,7 +108,7 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const documents = documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer })
   const routes = [...documents, ...descriptionRoutes({ limit }), ...loginRoutes(login), ...scimRoutes(scim), ...exports]
   const preview = config.compat.namespaces.length > 0
-  const rest = createHttpApi({ ...shared, encoders, routes: createWebRoutes(routes), preview })
+  const rest = createHttpApi({ ...shared, encoders, routes: createWebRoutes(routes), preview, unserved: unservedRoutes })
   const http = createHttpListener(rest)
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
   const tls = openServerTls(options.files, 'api', config.api.tls)

@@ -11,6 +11,8 @@ import { countField, countReportsMap, eolTagsMap, rawVulnReportMap, vulnReportMa
 import { answersWith, passes, summarizesTags } from './tags.ts'
 import { creates, deletes, renames, replaces, type MappedMethod, type MethodMapping, type Version1Options } from './mapped-methods.ts'
 
+export { unservedMethods, unservedRoutes } from './unserved.ts'
+
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
 const table: Readonly<Record<string, MethodMapping>> = {
   'events.v1.Subscriptions/Create': creates('events.v2.SubscriptionsService/CreateSubscription', maps.subscriptionMap),

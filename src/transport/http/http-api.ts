@@ -16,7 +16,7 @@ import { CallSignal } from './call-signal.ts'
 import { headerText, jsonType, send, type HttpAnswer, type HttpContext, type HttpState } from './http-context.ts'
 import { maxHeaders } from './http-listener.ts'
 import { methodRoutes, type MethodRouteOptions } from './method-routes.ts'
-import { createRouteIndex, type RouteIndex } from './route-index.ts'
+import { createRouteIndex, type HttpRoute, type RouteIndex } from './route-index.ts'
 import { lacksOneHost } from './unreadable-request.ts'
 
 /** Routes that are not API methods: pages, forms, documents and other protocols. A request is matched against them after the methods. */
@@ -41,17 +41,40 @@ export interface HttpAppOptions {
   readonly origins?: readonly string[]
 }
 
+/** The route of a method that public clients know, and that is not served. */
+export interface UnservedRoute {
+  /** The domain, service and method: `iam.v1.Groups/List`. */
+  readonly name: string
+  readonly verb: string
+  readonly template: string
+}
+
 /** The dependencies and options of the REST side. */
 export interface HttpApiOptions extends MethodRouteOptions, HttpAppOptions {
   readonly methods: readonly MethodRow[]
   /** True if the routes are also served under the earlier paths `/<domain>/v2beta1/`. */
   readonly preview?: boolean
+  /** Routes that answer code 12. */
+  readonly unserved?: readonly UnservedRoute[]
 }
 
 /** Builds the REST side of a port as a node:http request listener. It serves every route of the method table, and the other routes. */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
-  return createHttpApp(options, createRouteIndex<HttpContext>(methodRoutes(bindings, options)))
+  return createHttpApp(options, createRouteIndex<HttpContext>([...methodRoutes(bindings, options), ...(options.unserved ?? []).map(unservedRoute)]))
+}
+
+/** Returns a route whose answer is code 12 with HTTP 501. */
+function unservedRoute({ name, verb, template }: UnservedRoute): HttpRoute<HttpContext> {
+  const [domain = ''] = name.split('.')
+  return {
+    verb,
+    template,
+    handle({ state }) {
+      state.domain = domain
+      return Promise.reject(new DomainError(12, `${name} is not served`))
+    },
+  }
 }
 
 /**

@@ -1,6 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
+import { Client, credentials } from '@grpc/grpc-js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { methods } from '../../../../src/base/schema/schema.ts'
+import { unservedMethods, unservedRoutes } from '../../../../src/v1/index.ts'
 import { makeMember, roleUid, type TestServer } from '../../../support/test-server.ts'
 import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
@@ -152,6 +154,29 @@ describe('messages of version 1 clients', () => {
   test('messages of version 1 clients cover every method of version 1', () => {
     const known = methods.filter(({ service }) => service.includes('.v1.')).map(caseName)
     expect(Object.keys(answers).toSorted()).toEqual(known.toSorted())
+  })
+
+  // docs/spec/version-1.md#methods
+  test('methods that are not served are code 12, and HTTP 501 over REST', async () => {
+    const token = await server.operatorToken()
+    const { port } = server.config.api
+    for (const { name, verb, template } of unservedRoutes) {
+      const path = template.replaceAll(/\{[^}]*\}/g, world.group.slice(0, 40))
+      const answer = await fetch(`http://127.0.0.1:${port}${path}`, { method: verb, headers: { authorization: `Bearer ${token}` } })
+      const details = [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', domain: `${name.split('.')[0] ?? ''}.taproot.dev` }]
+      expect([answer.status, await answer.json()], name).toMatchObject([501, { code: 12, message: `${name} is not served`, details }])
+    }
+    const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())
+    const same = (bytes: Buffer): Buffer => bytes
+    for (const method of unservedMethods) {
+      const { promise, resolve } = Promise.withResolvers<number>()
+      client.makeUnaryRequest(`/taproot.${method}`, same, same, Buffer.alloc(0), (error) => resolve(error?.code ?? 0))
+      expect(await promise, method).toBe(12)
+    }
+    client.close()
+    // Another verb is refused as in version 2.
+    const wrong = await fetch(`http://127.0.0.1:${port}/registry/v1/eoltags`, { method: 'PATCH' })
+    expect([wrong.status, wrong.headers.get('allow'), await wrong.json()]).toMatchObject([405, 'HEAD, GET, OPTIONS', { code: 12 }])
   })
 
   describe.each([

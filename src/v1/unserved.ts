@@ -1,0 +1,36 @@
+import type { UnservedRoute } from '../transport/http/http-api.ts'
+
+/** Methods of version 1 that no known client needs. Without a route, their REST path is that of another method, or not known. */
+const unserved: Readonly<Record<string, string>> = {
+  'events.v1.Identities/Create': '',
+  'events.v1.Identities/UpdateMetadata': 'PATCH /iam/v1/identities/metadata',
+  'iam.v1.GroupInvites/CreateWithGroup': '',
+  'ping.v1.PingService/Ping': 'GET /ping/v1/ping',
+  'registry.v1.Apko/BuildImage': 'POST /apko/v1/build/{repo_uidp=**}',
+  'registry.v1.Apko/ResolveConfig': 'POST /apko/v1/resolve/{repo_uidp=**}',
+  'registry.v1.Registry/CreateDeployment': 'POST /registry/v1/repos/{parent_id=**}/deployment',
+  'registry.v1.Registry/GetBuildStatus': 'GET /registry/v1/buildstatus',
+  'registry.v1.Registry/GetDeployment': 'GET /registry/v1/repos/{repo_id=**}/deployment',
+  'registry.v1.Registry/GetPackageVersionMetadata': 'GET /registry/v1/versions/{package=**}',
+  'registry.v1.Registry/GetRawSbom': 'GET /registry/v1/repos/{repo_id=**}/digest/{digest=*}/rawsbom',
+  'registry.v1.Registry/GetSbom': 'GET /registry/v1/repos/{repo_id=**}/digests/{digest=*}/sbom',
+  'registry.v1.Registry/GetUpdateStatus': 'GET /registry/v1/repos/{repo_id=**}:updatestatus',
+  'registry.v1.Registry/ListBuildReports': 'GET /registry/v1/buildreports',
+  'registry.v1.Registry/ListManifestMetadata': 'GET /registry/v1/repos/{repo_id=**}/manifestmetdata',
+  'registry.v1.Registry/UpdateDeployment': 'PUT /registry/v1/repos/{repo_id=**}/deployment',
+  'vulnerabilities.v1.Advisories/Create': 'POST /vulnerabilities/v1/advisories',
+  'vulnerabilities.v1.Advisories/CreateAdvisoryEvent': 'POST /vulnerabilities/v1/advisories/{parent_id=**}/events',
+  'vulnerabilities.v1.Advisories/Delete': 'DELETE /vulnerabilities/v1/advisories/{id=**}',
+  'vulnerabilities.v1.Advisories/ListAdvisoryEvents': 'GET /vulnerabilities/v1/advisories/{parent_id=**}/events',
+  'vulnerabilities.v1.Advisories/Update': 'PUT /vulnerabilities/v1/advisories/{id=**}',
+  'vulnerabilities.v1.Advisories/UpdateAdvisoryEvent': 'PUT /vulnerabilities/v1/advisory_events/{id=**}',
+}
+
+/** The names of the methods of version 1 that are not served, without the prefix of packages. They are code 12 (docs/spec/version-1.md#methods). */
+export const unservedMethods: readonly string[] = Object.keys(unserved)
+
+/** The REST routes of these methods. */
+export const unservedRoutes: readonly UnservedRoute[] = Object.entries(unserved).flatMap(([name, route]) => {
+  const [verb = '', template = ''] = route.split(' ')
+  return route === '' ? [] : [{ name, verb, template }]
+})
