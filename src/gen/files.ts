@@ -5,6 +5,7 @@ import { file_google_api_field_behavior } from './google/api/field_behavior_pb.t
 import { file_google_api_http } from './google/api/http_pb.ts'
 import { file_google_rpc_error_details } from './google/rpc/error_details_pb.ts'
 import { file_google_rpc_status } from './google/rpc/status_pb.ts'
+import { file_taproot_advisory_v1_advisory } from './taproot/advisory/v1/advisory_pb.ts'
 import { file_taproot_advisory_v2_advisory } from './taproot/advisory/v2/advisory_pb.ts'
 import { file_taproot_api_v1_annotations } from './taproot/api/v1/annotations_pb.ts'
 import { file_taproot_api_v1_rule } from './taproot/api/v1/rule_pb.ts'
@@ -35,6 +36,7 @@ import { file_taproot_iam_v2_identity_providers } from './taproot/iam/v2/identit
 import { file_taproot_iam_v2_role_bindings } from './taproot/iam/v2/role_bindings_pb.ts'
 import { file_taproot_iam_v2_roles } from './taproot/iam/v2/roles_pb.ts'
 import { file_taproot_iam_v2_terms } from './taproot/iam/v2/terms_pb.ts'
+import { file_taproot_libraries_v1_artifacts } from './taproot/libraries/v1/artifacts_pb.ts'
 import { file_taproot_libraries_v2_artifacts } from './taproot/libraries/v2/artifacts_pb.ts'
 import { file_taproot_oidc_v1_security_token_service } from './taproot/oidc/v1/security_token_service_pb.ts'
 import { file_taproot_ping_v2_ping } from './taproot/ping/v2/ping_pb.ts'
@@ -54,6 +56,7 @@ import { file_taproot_store_v1_people } from './taproot/store/v1/people_pb.ts'
 import { file_taproot_store_v1_registry } from './taproot/store/v1/registry_pb.ts'
 import { file_taproot_store_v1_scim } from './taproot/store/v1/scim_pb.ts'
 import { file_taproot_store_v1_vulnerabilities } from './taproot/store/v1/vulnerabilities_pb.ts'
+import { file_taproot_vulnerabilities_v1_advisories } from './taproot/vulnerabilities/v1/advisories_pb.ts'
 import { file_taproot_vulnerabilities_v2_advisories } from './taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** Descriptors of all generated files; their imports are reachable from them. */
@@ -63,6 +66,7 @@ export const files: readonly DescFile[] = [
   file_google_api_http,
   file_google_rpc_error_details,
   file_google_rpc_status,
+  file_taproot_advisory_v1_advisory,
   file_taproot_advisory_v2_advisory,
   file_taproot_api_v1_annotations,
   file_taproot_api_v1_rule,
@@ -93,6 +97,7 @@ export const files: readonly DescFile[] = [
   file_taproot_iam_v2_role_bindings,
   file_taproot_iam_v2_roles,
   file_taproot_iam_v2_terms,
+  file_taproot_libraries_v1_artifacts,
   file_taproot_libraries_v2_artifacts,
   file_taproot_oidc_v1_security_token_service,
   file_taproot_ping_v2_ping,
@@ -112,5 +117,6 @@ export const files: readonly DescFile[] = [
   file_taproot_store_v1_registry,
   file_taproot_store_v1_scim,
   file_taproot_store_v1_vulnerabilities,
+  file_taproot_vulnerabilities_v1_advisories,
   file_taproot_vulnerabilities_v2_advisories,
 ]

@@ -1,9 +1,12 @@
 import type { MethodRow } from '../base/schema/method.ts'
 import type { Dispatch } from '../transport/call.ts'
+import { listsAdvisories } from './advisories.ts'
+import { documentMaps, metadataMaps, resolvedMaps } from './advisory-maps.ts'
 import { limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
-import { completedBy, lists } from './lists.ts'
+import { artifactCountMaps, artifactListMaps, versionFilters, versionMap } from './library-maps.ts'
+import { completedBy, joins, lists } from './lists.ts'
 import * as organisation from './organisation-maps.ts'
 import { archMaps, repoFilters, repoMap, sizeMaps, tagFilters, tagMap } from './registry-maps.ts'
 import { createsRepo, replacesRepo, withStoredReadme } from './repos.ts'
@@ -15,6 +18,9 @@ export { unservedMethods, unservedRoutes } from './unserved.ts'
 
 /** How each method of version 1 is answered by methods of version 2 (ADR 0035). */
 const table: Readonly<Record<string, MethodMapping>> = {
+  'advisory.v1.SecurityAdvisory/ListDocuments': renames('advisory.v2.SecurityAdvisoryService/ListDocuments', documentMaps),
+  'advisory.v1.SecurityAdvisory/ListResolvedVulnsReports': renames('advisory.v2.SecurityAdvisoryService/ListResolvedVulnsReports', resolvedMaps),
+  'advisory.v1.SecurityAdvisory/ListVulnerabilityMetadata': renames('advisory.v2.SecurityAdvisoryService/ListVulnerabilityMetadata', metadataMaps),
   'events.v1.Subscriptions/Create': creates('events.v2.SubscriptionsService/CreateSubscription', maps.subscriptionMap),
   'events.v1.Subscriptions/List': lists('events.v2.SubscriptionsService/ListSubscriptions', { filters: maps.subscriptionFilters, items: maps.subscriptionMap }),
   'events.v1.Subscriptions/Delete': deletes('events.v2.SubscriptionsService/DeleteSubscription'),
@@ -87,6 +93,9 @@ const table: Readonly<Record<string, MethodMapping>> = {
     filters: organisation.acceptanceFilters,
     items: organisation.acceptanceMap,
   }),
+  'libraries.v1.Artifacts/List': renames('libraries.v2.ArtifactsService/ListArtifacts', artifactListMaps),
+  'libraries.v1.Artifacts/ListVersions': joins('libraries.v2.ArtifactsService/ListArtifactVersions', { filters: versionFilters, items: versionMap }),
+  'libraries.v1.Artifacts/GetArtifactCount': renames('libraries.v2.ArtifactsService/GetArtifactCount', artifactCountMaps),
   'registry.v1.Registry/CreateRepo': createsRepo,
   'registry.v1.Registry/UpdateRepo': replacesRepo,
   'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, complete: withStoredReadme }),
@@ -108,6 +117,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Vulnerabilities/ListCumulativeVulnCountReports': answersWith(countReportsMap, countField),
   'registry.v1.Vulnerabilities/ListVulnCountReports': answersWith(countReportsMap, countField),
   'registry.v1.Vulnerabilities/ListVulnReports': answersWith(vulnReportsMap),
+  'vulnerabilities.v1.Advisories/List': listsAdvisories,
 }
 
 /** The methods of version 1 that are answered by those of version 2. */

@@ -42,7 +42,7 @@ function sectionOf(request: Message): Section {
 const nothing = '-'
 
 /** Returns the filter with the filters by id and parent added. Empty texts add nothing. */
-function narrowed(given: UIDPFilter | undefined, { id, parent }: { readonly id: string; readonly parent: string }): UIDPFilter | undefined {
+export function narrowed(given: UIDPFilter | undefined, { id, parent = '' }: { readonly id: string; readonly parent?: string }): UIDPFilter | undefined {
   if (id === '' && parent === '') return given
   const uidp = clone(UIDPFilterSchema, given ?? create(UIDPFilterSchema))
   if (id !== '') uidp.ids = [uidp.ids.length === 0 || uidp.ids.includes(id) ? id : nothing]
@@ -127,6 +127,46 @@ export function lists(name: string, mapping: ListMapping): MethodMapping {
       const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
       const left = limit - page.items.length
       return { message, page, ...(first.next === undefined || left <= 0 ? {} : { more: following(first, left) }) }
+    }
+    return { method, answer }
+  }
+}
+
+/** The members of an answer with one page, whatever its kind. */
+interface PageMembers {
+  readonly nextPageToken: string
+  readonly [plural: string]: unknown
+}
+
+/** Maps a list to one of version 2 whose pages have tokens and no rendered records. It reads all pages. */
+export function joins(name: string, { filters, items }: Pick<ListMapping, 'filters' | 'items'>): MethodMapping {
+  const method = methodNamed(name)
+  const plural = method.output.fields.find(({ message }) => message === items.v2)?.localName
+  if (plural === undefined) throw new TypeError(`${method.output.typeName} has no ${items.v2.typeName}`)
+  return ({ output }) => {
+    const field = output.fields.find((candidate) => candidate.name === 'items')
+    if (field === undefined) throw new TypeError(`${output.typeName} has no items`)
+    const membersOf = ({ message }: Answer): PageMembers => message as Message & PageMembers // the answer of a list with pages
+    const pageOf = (answer: Answer): ShownPage => {
+      const records = membersOf(answer)[plural] as readonly Message[] // see `plural`
+      return { field, items: records.map((record) => ({ message: items.toV1(record) as Shown['message'] })) } // see createShown
+    }
+    async function* following({ call, dispatch }: { call: Call; dispatch: Dispatch }, request: Message, first: string): AsyncGenerator<ShownPage> {
+      for (let pageToken = first; pageToken !== '';) {
+        await longLists.next()
+        const answer = await dispatch(new InnerCall(call, method, Object.assign(clone(method.input, request), { pageToken })))
+        yield pageOf(answer)
+        pageToken = membersOf(answer).nextPageToken
+      }
+    }
+    const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
+      let asked = create(method.input)
+      const toV2 = (request: Message): Message => (asked = Object.assign(filters.toV2(request), { pageSize: recordsAtOnce }))
+      const first = await forwarded({ call, dispatch }, method, { toV2, pathInV1: filters.pathInV1 })
+      const page = pageOf(first)
+      const token = membersOf(first).nextPageToken
+      const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
+      return { message, page, ...(token === '' ? {} : { more: following({ call, dispatch }, asked, token) }) }
     }
     return { method, answer }
   }

@@ -112,7 +112,7 @@ export function creates(name: string, map: FieldMap, { settle, answer: answerMap
 }
 
 /** Maps a method whose request and answer are those of version 2 with other names. */
-export function renames(name: string, { request, answer: answerMap }: { readonly request: FieldMap; readonly answer: FieldMap }): MethodMapping {
+export function renames(name: string, { request, answer: answerMap }: { readonly request: RequestMapping; readonly answer: FieldMap }): MethodMapping {
   const method = methodNamed(name)
   return () => ({ method, answer: async (call, { dispatch }) => recordAnswer(answerMap, await forwarded({ call, dispatch }, method, request)) })
 }

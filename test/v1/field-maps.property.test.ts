@@ -5,8 +5,11 @@ import { describe, expect, test } from 'vitest'
 import { capabilities } from '../../src/base/capability.ts'
 import type { GroupInvite } from '../../src/gen/taproot/iam/v1/group_invites_pb.ts'
 import type { Role } from '../../src/gen/taproot/iam/v1/roles_pb.ts'
+import * as advisoryMaps from '../../src/v1/advisory-maps.ts'
+import { OrderBy, type ListAdvisoriesRequest } from '../../src/gen/taproot/vulnerabilities/v1/advisories_pb.ts'
 import type { FieldMap } from '../../src/v1/field-map.ts'
 import * as maps from '../../src/v1/kinds.ts'
+import * as libraryMaps from '../../src/v1/library-maps.ts'
 import * as organisationMaps from '../../src/v1/organisation-maps.ts'
 import * as registryMaps from '../../src/v1/registry-maps.ts'
 import * as reportMaps from '../../src/v1/report-maps.ts'
@@ -17,7 +20,7 @@ function isMap(value: object): value is FieldMap {
 }
 
 /** All maps that the modules export, alone or as the parts of a method. */
-const tables = Object.entries({ ...maps, ...registryMaps, ...reportMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
+const tables = Object.entries({ ...maps, ...registryMaps, ...reportMaps, ...advisoryMaps, ...libraryMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
   isMap(value)
     ? [[name, value] as const]
     : Object.entries(value as object).flatMap(([part, map]: [string, unknown]) =>
@@ -49,6 +52,11 @@ function withKnown(role: Role): Role {
 
 /** Messages with values that version 2 does not take as they are. */
 const known: Readonly<Record<string, (message: Message) => Message>> = {
+  // Version 2 has page sizes of 32 bits, and no order by the time of the withdrawal.
+  'taproot.vulnerabilities.v1.ListAdvisoriesRequest': (message) => {
+    const { pageSize, orderBy } = message as ListAdvisoriesRequest
+    return { ...message, pageSize: BigInt.asIntN(8, pageSize) & 127n, orderBy: orderBy % OrderBy.DELETED_AT_ASC } as Message
+  },
   'taproot.iam.v1.Role': (message) => withKnown(message as Role),
   ...Object.fromEntries(
     ['GroupInvite', 'StoredGroupInvite'].map((kind) => [

@@ -186,6 +186,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'Registry/ListTags': { needs: 'tag.list', of: 'tag', plural: 'items' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },
+  'Advisories/List': { needs: 'advisories.list', of: 'advisory', plural: 'items' },
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
 
@@ -202,6 +203,9 @@ export const sharedMethods: Readonly<Record<string, SharedRow>> = {
   'ArtifactsService/ListArtifacts': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_PYTHON'] }, code: 0 },
   'ArtifactsService/ListArtifactVersions': { needs: ['libraries.artifacts.list'], request: { artifactId: 'npm:@no/such' }, code: 5 },
   'ArtifactsService/GetArtifactCount': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_JAVA'] }, code: 0 },
+  'Artifacts/List': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['PYTHON'] }, code: 0 },
+  'Artifacts/ListVersions': { needs: ['libraries.artifacts.list'], request: { id: 'npm:@no/such' }, code: 5 },
+  'Artifacts/GetArtifactCount': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['JAVA'] }, code: 0 },
 }
 
 /** A method without a needed capability, and its code for every caller with a token. */
@@ -286,4 +290,6 @@ export const publicMethods: Readonly<Record<string, number>> = {
   // What it shows depends on the caller, see test/conformance/spec/documents.test.ts.
   'SecurityAdvisoryService/ListDocuments': 0,
   'SecurityAdvisoryService/ListVulnerabilityMetadata': 0,
+  'SecurityAdvisory/ListDocuments': 0,
+  'SecurityAdvisory/ListVulnerabilityMetadata': 0,
 }

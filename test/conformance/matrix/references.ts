@@ -115,6 +115,19 @@ export const references: readonly ReferenceRow[] = [
     because: 'docs/spec/version-1.md#vulnerability-reports: the list is empty if no repo in reach has it',
   },
   {
+    field: 'advisory.v1.ImageRef.repo',
+    method: 'SecurityAdvisory/ListResolvedVulnsReports',
+    names: 'repo',
+    request: (name, own) => ({
+      imageRefs: [own.repo, name].map((one) => ({ repo: one, tags: ['none'] })),
+      from: '2026-01-01T00:00:00.000Z',
+      to: '2026-01-02T00:00:00.000Z',
+    }),
+    root: [0, 0, 0, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'docs/spec/vulnerability-metadata.md#resolved-reports: who may see what images contain',
+  },
+  {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/CreateRoleBinding',
     request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: grantedRole } }),

@@ -171,8 +171,8 @@ export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInp
     ...everywhere(method),
     ...unknowns(method),
     ...(hasBody ? bodies(method) : []),
-    // ListAccess belongs to no kind, and has pages like a list.
-    ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
+    // ListAccess belongs to no kind, and has pages like a list. Requests of version 1 have no constraints of their own.
+    ...(!isMapped(method) && method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
     ...(['list', 'custom'].includes(method.verb) && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
     ...places(method),
     ...(method.verb === 'update' ? updates(method) : []),

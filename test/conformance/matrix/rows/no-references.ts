@@ -44,7 +44,7 @@ export const noReferences: readonly string[] = [
   // Names within the repo of the request, and its other fields.
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
-  'advisory.v2.ImageRef.tags',
+  ...['advisory.v2.ImageRef.tags', 'advisory.v1.ImageRef.tags'],
   // A tag of the repo of the request.
   'registry.v2.ListVulnReportsRequest.tag',
   ...['ListVulnReportsRequest.tag', 'ListVulnCountReportsRequest.tag', 'Scanner.version'].map((field) => `registry.v1.${field}`),
@@ -57,8 +57,10 @@ export const noReferences: readonly string[] = [
   'registry.v2.ListPackageImagesRequest.purl',
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
+  ...['vulnerabilities.v1.ListAdvisoriesRequest.*', 'advisory.v1.ListDocumentsRequest.*', 'advisory.v1.ListVulnerabilityMetadataRequest.*'],
   // Values of imported artifacts, which all organisations share.
   ...['libraries.v2.ListArtifactsRequest.*', 'libraries.v2.ListArtifactVersionsRequest.artifact_id'],
+  ...['libraries.v1.ListArtifactsRequest.*', 'libraries.v1.ListArtifactVersionsRequest.id'],
   // Cloud identities of a sync.
   ...['registry.v2.SyncConfig.google', 'registry.v2.SyncConfig.amazon', 'registry.v2.SyncConfig.azure'],
 ]

@@ -78,6 +78,11 @@ export const scopedV1Methods: Readonly<Record<string, ScopedRow>> = {
   'Terms/ListAccepted': row('terms.list', 'place', (group) => ({ group })),
   'Subscriptions/Create': row(['subscriptions.create', ...allEvents].join(' '), 'place', (parentId) => ({ parentId, subscription: { sink } })),
   'Subscriptions/Delete': forgiving(row('subscriptions.delete', 'subscription', (id) => ({ id }))),
+  'SecurityAdvisory/ListResolvedVulnsReports': row('apk.list repo.list manifest.metadata.list tag.list', 'repo', (repo) => ({
+    imageRefs: [{ repo, tags: ['none'] }],
+    from: '2026-01-01T00:00:00.000Z',
+    to: '2026-01-02T00:00:00.000Z',
+  })),
   'Registry/CreateRepo': row('repo.create', 'place', (parentId) => ({ parentId, repo: { name: 'made' } })),
   'Registry/UpdateRepo': row('repo.update', 'repo', (id) => ({ id, name: 'replaced' })),
   'Registry/DeleteRepo': forgiving(row('repo.delete', 'repo', (id) => ({ id }))),

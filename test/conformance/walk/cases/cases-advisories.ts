@@ -8,7 +8,7 @@ import { camelCase, type BadInput, type MethodCase } from './method-case.ts'
 const imported = new WeakMap<World, Promise<string>>()
 
 /** Returns an advisory of the organisation. Reads change nothing, so all requests share it. */
-function anAdvisory(world: World): Promise<string> {
+export function anAdvisory(world: World): Promise<string> {
   const known = imported.get(world) ?? importAdvisory(world.server, world.group, 'walk')
   imported.set(world, known)
   return known

@@ -5,11 +5,12 @@ import type { World } from '../world.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
 
 const imported = new WeakMap<World, Promise<unknown>>()
-const name = 'walked-library'
+/** The name of that artifact. */
+export const walkedLibrary = 'walked-library'
 
 /** Imports an artifact, once for each server. Reads change nothing, so all requests share it. */
 export async function withArtifact(world: World, request: JsonObject): Promise<JsonObject> {
-  const known = imported.get(world) ?? importDocuments(world.server, world.group, [pypiDocument(name, ['1.0', '1.1'])])
+  const known = imported.get(world) ?? importDocuments(world.server, world.group, [pypiDocument(walkedLibrary, ['1.0', '1.1'])])
   imported.set(world, known)
   await known
   return request
@@ -30,7 +31,7 @@ const ecosystems: readonly BadInput[] = [
 /** ArtifactsService. */
 export const libraryCases: Readonly<Record<string, MethodCase>> = {
   'ArtifactsService/ListArtifacts': {
-    request: (world) => withArtifact(world, { ecosystems: ['ECOSYSTEM_PYTHON', 'ECOSYSTEM_JAVA'], query: name, orderBy: 'updated_at desc' }),
+    request: (world) => withArtifact(world, { ecosystems: ['ECOSYSTEM_PYTHON', 'ECOSYSTEM_JAVA'], query: walkedLibrary, orderBy: 'updated_at desc' }),
     badInputs: [
       ...ecosystems,
       { what: 'a query that is too long', breaks: ['query:string.max_len'], request: (valid) => ({ ...valid, query: long(256) }), fields: ['query'] },
@@ -44,7 +45,7 @@ export const libraryCases: Readonly<Record<string, MethodCase>> = {
     ],
   },
   'ArtifactsService/ListArtifactVersions': {
-    request: (world) => withArtifact(world, { artifactId: `python:${name}` }),
+    request: (world) => withArtifact(world, { artifactId: `python:${walkedLibrary}` }),
     badInputs: [
       { what: 'no artifact', only: 'grpc', breaks: ['artifact_id:required'], request: (valid) => ({ ...valid, artifactId: '' }), fields: ['artifact_id'] },
       {

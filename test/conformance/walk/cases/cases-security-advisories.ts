@@ -40,7 +40,7 @@ const badDocuments: readonly BadInput[] = [
 const period = { startTime: '2026-01-01T12:00:00Z', endTime: '2026-01-03T00:00:00Z' }
 
 /** A request about a tag that never existed: no contents are needed. */
-async function aReport(world: World): Promise<JsonObject> {
+export async function aReport(world: World): Promise<JsonObject> {
   return { imageRefs: [{ repo: await made(world, 'CreateRepo', { parent: world.group, repo: { name: freshName('report') } }), tags: ['none'] }], ...period }
 }
 

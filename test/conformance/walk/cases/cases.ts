@@ -16,6 +16,7 @@ import { roleCases } from './cases-roles.ts'
 import { securityAdvisoryCases } from './cases-security-advisories.ts'
 import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
+import { advisoryV1Cases } from './v1/advisory-cases.ts'
 import { iamV1Cases } from './v1/iam-cases.ts'
 import { organisationV1Cases } from './v1/organisation-cases.ts'
 import { registryV1Cases } from './v1/registry-cases.ts'
@@ -44,6 +45,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...advisoryCases,
   ...securityAdvisoryCases,
   ...libraryCases,
+  ...advisoryV1Cases,
   ...iamV1Cases,
   ...organisationV1Cases,
   ...registryV1Cases,

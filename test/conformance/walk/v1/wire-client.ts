@@ -2,7 +2,8 @@ import { fromBinary, fromJson, toBinary, toJson, type DescMessage, type JsonObje
 import { reflect } from '@bufbuild/protobuf/reflect'
 import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
 import { camel, v1Message } from './descriptors.ts'
-import { wireMessages, wireMethods, type WireMethod } from './wire-v1.ts'
+import type { WireMethod } from './wire-advisories.ts'
+import { wireMessages, wireMethods } from './wire-v1.ts'
 
 /** A client that knows version 1 alone, from the table of its messages. It fails on an answer with anything else in it. */
 export interface WireClient {
@@ -38,8 +39,11 @@ function unknownNumbers(desc: DescMessage, message: Message): number[] {
 }
 
 const domains: Readonly<Record<string, string>> = {
+  Advisories: 'vulnerabilities',
+  Artifacts: 'libraries',
   Auth: 'auth',
   Registry: 'registry',
+  SecurityAdvisory: 'advisory',
   SecurityTokenService: 'oidc',
   Subscriptions: 'events',
   Vulnerabilities: 'registry',
@@ -56,8 +60,8 @@ function methodOf(name: string): WireMethod {
   return method
 }
 
-/** The name of a package by its domain, for clients of the API family, which have no version in it. */
-export const familyPackage = (domain: string): string => `chainguard.platform.${domain}`
+/** The name of a package by its domain, for clients of the API family. Only one has a version in it. */
+export const familyPackage = (domain: string): string => `chainguard.platform.${domain}${domain === 'vulnerabilities' ? '.v1' : ''}`
 
 /** Creates a client over gRPC. `packageOf` returns the name of a package by its domain. */
 export function createGrpcWireClient(port: number, packageOf: (domain: string) => string = familyPackage): WireClient {
@@ -121,7 +125,8 @@ export function createRestWireClient(port: number): WireClient {
         body === undefined || body === '*' ? [] : Object.entries(rest).flatMap(([key, value]) => (key === camel(body) ? [] : [[key, String(value)]])),
       )
       const add = (key: string, value: unknown): void => {
-        if (Array.isArray(value)) value.forEach((one) => add(key, one))
+        if (key === 'imageRefs') (value as { repo: string; tags: string[] }[]).forEach(({ repo, tags }) => query.append(key, `${repo}:${tags.join(',')}`))
+        else if (Array.isArray(value)) value.forEach((one) => add(key, one))
         else if (typeof value === 'object' && value !== null) Object.entries(value).forEach(([inner, one]) => add(`${key}.${inner}`, one))
         else query.append(key, String(value))
       }

@@ -1,4 +1,4 @@
-import type { WireMethod } from './wire-v1.ts'
+import type { WireMethod } from './wire-advisories.ts'
 
 /** The messages of version 1 about life cycles and vulnerabilities of images. They are part of `wireMessages`. */
 export const reportMessages: Readonly<Record<string, string>> = {

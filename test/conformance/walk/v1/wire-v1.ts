@@ -1,4 +1,5 @@
 import { reportMessages, reportMethods } from './wire-reports.ts'
+import { advisoryMessages, advisoryMethods, type WireMethod } from './wire-advisories.ts'
 
 /**
  * The messages of version 1 with the numbers, names and types that its public clients have. They were read from the documents of the wire contract, not from
@@ -126,6 +127,7 @@ export const wireMessages: Readonly<Record<string, string>> = {
   SubscriptionsListRequest: '1 id s, 2 uidp UIDPFilter',
   SubscriptionList: '1 items []Subscription',
   SubscriptionsDeleteRequest: '1 id s',
+  ...advisoryMessages,
   WhoAmI: '1 issuer s, 2 subject s, 3 audience []s, 4 expiry ts, 5 issued_at ts, 101 capabilities []WhoAmICapabilities, 102 email s, 103 profile WhoAmIProfile',
   WhoAmICapabilities: '1 group Group, 2 role Role, 3 capabilities []s',
   WhoAmIProfile: '1 name s, 2 picture s, 3 given_name s, 4 family_name s',
@@ -138,17 +140,6 @@ export const wireMessages: Readonly<Record<string, string>> = {
   RawToken: '1 token s, 2 refresh_token s, 3 expiry ts',
   SecurityTokenServiceExchangeRefreshTokenRequest: '1 aud []s, 2 scope s, 3 cap []s, 4 scopes []s',
   TokenPair: '1 token RawToken, 2 refresh_token RawToken',
-}
-
-/** A method of version 1. */
-export interface WireMethod {
-  /** Names of messages in `wireMessages`. */
-  readonly input: string
-  readonly output: string
-  /** The verb and the path; absent for a method that only gRPC has. */
-  readonly http?: string
-  /** The part of the request in the body: `*` for all of it. */
-  readonly body?: string
 }
 
 /** The methods of version 1, by service and name. */
@@ -309,6 +300,7 @@ export const wireMethods: Readonly<Record<string, WireMethod>> = {
   },
   'Subscriptions/List': { input: 'SubscriptionsListRequest', output: 'SubscriptionList', http: 'GET /events/v1/subscriptions' },
   'Subscriptions/Delete': { input: 'SubscriptionsDeleteRequest', output: 'Empty', http: 'DELETE /events/v1/subscriptions/{id=**}' },
+  ...advisoryMethods,
   'Auth/Validate': { input: 'Empty', output: 'WhoAmI', http: 'GET /auth/v1/ok' },
   'Auth/Register': { input: 'AuthRegisterRequest', output: 'Session', http: 'POST /auth/v1/register', body: '*' },
   'Auth/GetHeadlessSession': { input: 'AuthGetHeadlessSessionRequest', output: 'HeadlessSession', http: 'GET /sts/headless_sessions' },
