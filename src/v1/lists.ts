@@ -82,6 +82,16 @@ export function completedBy(name: string, map: FieldMap): NonNullable<ListMappin
   }
 }
 
+/** Resolves with a record; undefined if it was deleted since it was listed. */
+async function unlessGone(record: Promise<Message>): Promise<Message | undefined> {
+  try {
+    return await record
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 5) return undefined
+    throw error
+  }
+}
+
 /** Maps a list, which returns all records that the caller may see, or a section of them. */
 export function lists(name: string, mapping: ListMapping): MethodMapping {
   const { filters, items, idField = 'id', parentField = '', complete } = mapping
@@ -123,7 +133,10 @@ export function lists(name: string, mapping: ListMapping): MethodMapping {
       const first = await forwarded({ call, dispatch }, method, { toV2: mapped, pathInV1: (path) => filterInV1(filters, path) })
       const page = pageOf(first.page, limit)
       const [one] = page.items
-      if (isOne && complete !== undefined && one !== undefined) return { message: create(output, { [field.localName]: [await complete(call, dispatch, one)] }) }
+      if (isOne && complete !== undefined && one !== undefined) {
+        const completed = await unlessGone(complete(call, dispatch, one))
+        return { message: create(output, { [field.localName]: completed === undefined ? [] : [completed] }) }
+      }
       const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
       const left = limit - page.items.length
       return { message, page, ...(first.next === undefined || left <= 0 ? {} : { more: following(first, left) }) }
