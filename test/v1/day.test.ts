@@ -153,6 +153,23 @@ async function giveAccess(day: Day, team: string): Promise<[name: string, reques
   ]
 }
 
+/** Reads the reports of version 1 about an image that three tags of a repo name. */
+async function readReports(day: Day, { repo, digest }: { repo: string; digest: string }): Promise<void> {
+  const tags = itemsIn(await call(day, 'Registry/ListEolTags', { uidp: { childrenOf: repo } }))
+  expect(tags.map(({ name }) => name).toSorted()).toEqual(['1.27', 'latest', 'soon'])
+  for (const { mainPackageVersion } of tags) expect(mainPackageVersion).toEqual({})
+  expect(await call(day, 'Registry/GetVulnReport', { repoId: repo, digest })).toMatchObject({ id: digest, scanner: { name: 'taproot' } })
+  const byTag = itemsIn(await call(day, 'Vulnerabilities/ListVulnReports', { repoId: repo }))
+  expect(byTag).toMatchObject([{ digest }])
+  expect(itemsIn(await call(day, 'Vulnerabilities/ListVulnReports', { digest }))).toMatchObject([{ digest }])
+  const { rawReport } = await call(day, 'Vulnerabilities/GetRawVulnReport', { digest })
+  expect(JSON.parse(String(rawReport))).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { name: 'nginx', version: digest } } })
+  const now = new Date().toISOString()
+  for (const method of ['ListVulnCountReports', 'ListCumulativeVulnCountReports'])
+    for (const { repo: of, tag } of itemsIn(await call(day, `Vulnerabilities/${method}`, { repo: 'nginx', from: now, to: now })))
+      expect([of, tag]).toEqual(['nginx', 'latest'])
+}
+
 /** Pushes images, and reads what version 1 says of them. */
 async function useRepo(day: Day, { root, team }: { root: string; team: string }): Promise<string> {
   const { server } = day
@@ -190,6 +207,7 @@ async function useRepo(day: Day, { root, team }: { root: string; team: string })
   expect(await call(day, 'Registry/GetSize', { repoId: repo, digest })).toMatchObject({ arch: 'amd64' })
   expect(await call(day, 'Registry/GetImageConfig', { repoId: repo, digest })).toEqual({})
   expect(await call(day, 'Registry/GetRepoCountBySource', { id: repo })).toEqual({})
+  await readReports(day, { repo, digest })
   for (const one of [copy, soon]) await call(day, 'Registry/DeleteTag', { id: idIn(one) })
   return repo
 }
