@@ -91,6 +91,7 @@ export const limit = section(
 
 /** The default limits of organisations that people create for themselves. They cover everything of which anyone could create many. */
 export const selfServiceLimits = Object.entries({
+  advisories: 500,
   content_mib: 51_200,
   dead_letter_mib: 64,
   external_group_role_mappings: 1_000,

@@ -12,6 +12,8 @@ import {
   type ReadImage,
   type VulnerabilityState,
 } from '../cache/lists/contents-source.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
+import { ownAdvisoriesIn, ownOfPackages } from '../catalogue/index.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
 import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
@@ -60,17 +62,29 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   const groups = groupsFor(services, first.repo)
   const known = answers.get(source) ?? new RecentMap(rememberedVulnerabilities, rememberedWeight)
   answers.set(source, known)
-  const key = JSON.stringify([groups, query.states, query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs])])
+  const own = ownAdvisoriesIn(services.cache.tables, groups)
+  // Records never change: a write makes another one.
+  const written = own.map(({ uid, revision }) => [uid, String(revision)])
+  const key = JSON.stringify([groups, written, query.states, query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs])])
   const remembered = known.get(key)
   if (remembered !== undefined) return remembered
-  const found = await compared({ imageContents, source, groups }, query, turn)
+  const found = await compared({ imageContents, source, groups, own }, query, turn)
   known.set(key, found)
   return found
 }
 
+/** What packages are compared with. */
+interface AdvisoriesInUse {
+  readonly imageContents: ContentsSource
+  readonly source: AdvisorySource
+  readonly groups: readonly Uid[]
+  /** The hand-made advisories of the groups. */
+  readonly own: readonly CachedRecord[]
+}
+
 /** Compares the packages of images with advisories. */
 async function compared(
-  { imageContents, source, groups }: { readonly imageContents: ContentsSource; readonly source: AdvisorySource; readonly groups: readonly Uid[] },
+  { imageContents, source, groups, own }: AdvisoriesInUse,
   { images, states }: VulnerabilityQuery,
   turn: TaskTurn,
 ): Promise<PackageVulnerability[]> {
@@ -85,7 +99,8 @@ async function compared(
       const names = await imageContents.namesOf({ packages, distribution }, turn)
       const advisories = await source.ofPackages({ groups, names, maxBytes: maxAdvisoryBytes }, turn)
       if (advisories === undefined) throw tooLarge(`the advisories about ${digest} are too many`)
-      found.push(...(await imageContents.match({ packages, distribution, advisories, states }, turn)))
+      const all = [...advisories, ...ownOfPackages(own, names)]
+      found.push(...(await imageContents.match({ packages, distribution, advisories: all, states }, turn)))
       if (found.length > maxVulnerabilities) throw tooLarge(`the images have more than ${maxVulnerabilities} vulnerabilities`)
     }
   }

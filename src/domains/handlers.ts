@@ -4,6 +4,9 @@ import { methodName, type MethodRow, type MethodVerb } from '../base/schema/meth
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
 import {
+  createAdvisory,
+  createAdvisoryEvent,
+  deleteAdvisory,
   getAdvisory,
   getArtifactCount,
   listAdvisories,
@@ -17,6 +20,8 @@ import {
   pruneCatalogues,
   runFeed,
   useCatalogue,
+  updateAdvisory,
+  updateAdvisoryEvent,
 } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
@@ -195,6 +200,11 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v1.Vulnerabilities/ListVulnReports': listVulnReportsV1,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
+  'taproot.vulnerabilities.v1.Advisories/Create': createAdvisory,
+  'taproot.vulnerabilities.v1.Advisories/CreateAdvisoryEvent': createAdvisoryEvent,
+  'taproot.vulnerabilities.v1.Advisories/Delete': deleteAdvisory,
+  'taproot.vulnerabilities.v1.Advisories/Update': updateAdvisory,
+  'taproot.vulnerabilities.v1.Advisories/UpdateAdvisoryEvent': updateAdvisoryEvent,
   'taproot.vulnerabilities.v2.AdvisoriesService/GetAdvisory': getAdvisory,
   'taproot.vulnerabilities.v2.AdvisoriesService/ListAdvisories': listAdvisories,
 }

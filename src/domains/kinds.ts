@@ -10,6 +10,7 @@ import {
   termsAcceptanceKind,
   scimUserKind,
 } from '../iam/index.ts'
+import { ownAdvisoryKind } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { subscriptionKind } from '../events/index.ts'
 import { repoKind, tagKind } from '../registry/index.ts'
@@ -36,4 +37,4 @@ export const kinds: ReadonlyMap<string, AnyKind> = new Map(
  * The kinds whose records are kept in memory and removed with the records on which they depend. In addition to `kinds`, it contains records that no API method
  * returns.
  */
-export const storedKinds: ReadonlyMap<string, AnyKind> = new Map([...kinds, [scimUserKind.index.kind, scimUserKind]])
+export const storedKinds: ReadonlyMap<string, AnyKind> = new Map([...kinds, ...[scimUserKind, ownAdvisoryKind].map((kind) => [kind.index.kind, kind] as const)])

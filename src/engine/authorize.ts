@@ -45,7 +45,8 @@ function planTarget(method: MethodRow): TargetPlan | undefined {
   const field = path.at(-1)
   if (field === undefined) return undefined
   const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
-  const kind = kindsByField[field] ?? (field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own)
+  const isParent = field === 'parent' || (field === 'parent_id' && method.rpc === 'Create')
+  const kind = kindsByField[field] ?? (isParent ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own)
   return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
 }
 
@@ -93,8 +94,9 @@ function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean
   return notFound(kind, uid, { ...options, ...(kind === anyKind ? { resourceType: `iam.${errorDomainSuffix}/${anyKind}` } : {}) })
 }
 
-/** True if a record of the target's kind has this uid. Kinds without a uid of their own do not count. */
+/** True if a record of the target's kind has this uid. Kinds without a uid of their own do not count, and neither do those of which catalogues have records. */
 function isThere(tables: RecordTables, { kind, uid }: Target): boolean {
+  if (resources.get(kind)?.catalogue === true) return true
   if (kind !== anyKind) return !tables.hasKind(kind) || tables.get(kind, uid) !== undefined
   // Built-in roles are in no group, so no role can be bound to them.
   return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && tables.get(one, uid) !== undefined)

@@ -6,12 +6,13 @@ import {
   type AdvisoriesList,
   type Advisory,
   type ListAdvisoriesRequest,
+  type ListAdvisoryEventsRequest,
 } from '../gen/taproot/vulnerabilities/v1/advisories_pb.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
-import { advisoryListMaps, advisoryMap } from './advisory-maps.ts'
+import { advisoryListMaps, advisoryMap, eventListMaps } from './advisory-maps.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { narrowed } from './lists.ts'
-import { forwarded, recordAnswer, type MethodMapping, type RequestMapping } from './mapped-methods.ts'
+import { forgiving, forwarded, recordAnswer, renames, type MethodMapping, type RequestMapping } from './mapped-methods.ts'
 import { remembering } from './repos.ts'
 
 const get = methodNamed('vulnerabilities.v2.AdvisoriesService/GetAdvisory')
@@ -35,6 +36,21 @@ async function withdrawn({ call, dispatch }: { call: Call; dispatch: Dispatch },
     throw error
   }
 }
+
+/** Maps the delete of an advisory, which has a handler of its own. */
+export const deletesAdvisory: MethodMapping = (row) => forgiving(row, { toV2: (request) => request, pathInV1: (path) => path })(row)
+
+/** Maps the list of the events of an advisory to a get. */
+export const listsAdvisoryEvents: MethodMapping = renames('vulnerabilities.v2.AdvisoriesService/GetAdvisory', {
+  request: {
+    toV2(request) {
+      if ((request as ListAdvisoryEventsRequest).parentId === '') throw DomainError.invalid('parent_id', 'is required') // the request of this method
+      return eventListMaps.request.toV2(request)
+    },
+    pathInV1: eventListMaps.request.pathInV1,
+  },
+  answer: eventListMaps.answer,
+})
 
 /** Maps the list of advisories. A list by `id` alone also has an advisory that is withdrawn, as the get of version 2. */
 export const listsAdvisories: MethodMapping = () => ({

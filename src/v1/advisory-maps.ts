@@ -64,6 +64,12 @@ export const advisoryMap = defineMap(v1.AdvisorySchema, v2.AdvisorySchema, {
   legacyAdvisoryID: 'legacy_advisory_id',
 })
 
+/** A list of the events of an advisory. */
+export const eventListMaps = {
+  request: defineMap(v1.ListAdvisoryEventsRequestSchema, v2.GetAdvisoryRequestSchema, { parent_id: 'uid' }),
+  answer: defineMap(v1.AdvisoryEventListSchema, v2.AdvisorySchema, { parent_id: 'uid', items: { to: 'events', by: advisoryEventMap } }),
+}
+
 /** The orders of lists by number. Lists leave out withdrawn advisories, so the time of the withdrawal orders nothing. */
 const orders: readonly string[] = [
   ...['', 'uid asc', 'uid desc', 'created_at asc', 'created_at desc', 'aliases asc', 'aliases desc', 'updated_at asc', 'updated_at desc'],

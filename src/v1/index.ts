@@ -1,7 +1,7 @@
 import type { MethodRow } from '../base/schema/method.ts'
 import type { Dispatch } from '../transport/call.ts'
-import { listsAdvisories } from './advisories.ts'
-import { documentMaps, metadataMaps, resolvedMaps } from './advisory-maps.ts'
+import { deletesAdvisory, listsAdvisories, listsAdvisoryEvents } from './advisories.ts'
+import { advisoryEventMap, advisoryMap, documentMaps, metadataMaps, resolvedMaps } from './advisory-maps.ts'
 import { limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
@@ -117,7 +117,13 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Vulnerabilities/ListCumulativeVulnCountReports': answersWith(countReportsMap, countField),
   'registry.v1.Vulnerabilities/ListVulnCountReports': answersWith(countReportsMap, countField),
   'registry.v1.Vulnerabilities/ListVulnReports': answersWith(vulnReportsMap),
+  'vulnerabilities.v1.Advisories/Create': answersWith(advisoryMap),
   'vulnerabilities.v1.Advisories/List': listsAdvisories,
+  'vulnerabilities.v1.Advisories/Update': answersWith(advisoryMap),
+  'vulnerabilities.v1.Advisories/Delete': deletesAdvisory,
+  'vulnerabilities.v1.Advisories/CreateAdvisoryEvent': answersWith(advisoryEventMap),
+  'vulnerabilities.v1.Advisories/ListAdvisoryEvents': listsAdvisoryEvents,
+  'vulnerabilities.v1.Advisories/UpdateAdvisoryEvent': answersWith(advisoryEventMap),
 }
 
 /** The methods of version 1 that are answered by those of version 2. */

@@ -139,9 +139,14 @@ export function deletes(name: string, id = 'id'): MethodMapping {
   const method = methodNamed(name)
   const toV2 = (request: Message): Message => create(method.input, { uid: membersOf(request)[id] })
   const pathInV1 = (path: string): string => (path === 'uid' ? id : path)
+  return forgiving(method, { toV2, pathInV1 })
+}
+
+/** Maps a delete that also succeeds if the record does not exist, or if the caller may not see it. */
+export function forgiving(method: MethodRow, requests: RequestMapping): MethodMapping {
   const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
     try {
-      return await forwarded({ call, dispatch }, method, { toV2, pathInV1 })
+      return await forwarded({ call, dispatch }, method, requests)
     } catch (error) {
       if (error instanceof DomainError && error.code === 5) return { message: create(EmptySchema) }
       throw error

@@ -18,12 +18,6 @@ const unserved: Readonly<Record<string, string>> = {
   'registry.v1.Registry/ListBuildReports': 'GET /registry/v1/buildreports',
   'registry.v1.Registry/ListManifestMetadata': 'GET /registry/v1/repos/{repo_id=**}/manifestmetdata',
   'registry.v1.Registry/UpdateDeployment': 'PUT /registry/v1/repos/{repo_id=**}/deployment',
-  'vulnerabilities.v1.Advisories/Create': 'POST /vulnerabilities/v1/advisories',
-  'vulnerabilities.v1.Advisories/CreateAdvisoryEvent': 'POST /vulnerabilities/v1/advisories/{parent_id=**}/events',
-  'vulnerabilities.v1.Advisories/Delete': 'DELETE /vulnerabilities/v1/advisories/{id=**}',
-  'vulnerabilities.v1.Advisories/ListAdvisoryEvents': 'GET /vulnerabilities/v1/advisories/{parent_id=**}/events',
-  'vulnerabilities.v1.Advisories/Update': 'PUT /vulnerabilities/v1/advisories/{id=**}',
-  'vulnerabilities.v1.Advisories/UpdateAdvisoryEvent': 'PUT /vulnerabilities/v1/advisory_events/{id=**}',
 }
 
 /** The names of the methods of version 1 that are not served, without the prefix of packages. They are code 12 (docs/spec/version-1.md#methods). */

@@ -17,6 +17,7 @@ import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { TermsAcceptanceSchema } from '../../src/gen/taproot/iam/v2/terms_pb.ts'
 import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
 import { TagSchema } from '../../src/gen/taproot/registry/v2/tags_pb.ts'
+import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { ScimUserSchema } from '../../src/gen/taproot/store/v1/scim_pb.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { create } from '@bufbuild/protobuf'
@@ -24,6 +25,7 @@ import { create } from '@bufbuild/protobuf'
 /** The compiler checks that each schema has the type of its kind. */
 const schemas: { readonly [Kind in keyof RecordTypes]: GenMessage<RecordTypes[Kind]> } = {
   AccountAssociation: AccountAssociationSchema,
+  Advisory: AdvisorySchema,
   ExternalGroupRoleMapping: ExternalGroupRoleMappingSchema,
   Group: GroupSchema,
   GroupInvite: GroupInviteSchema,

@@ -7,8 +7,12 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { orderOf, type OrderTerm } from '../../src/cache/lists/order.ts'
 import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
+import { matchingOwn, ownAdvisoryKind } from '../../src/catalogue/advisories/own-advisories.ts'
 import { importInto } from '../../src/catalogue/import/run-import.ts'
-import { advisoryFacets, pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
+import { advisoryFacets, mergedPage, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
+import { recordOfEnvelope } from '../../src/cache/records/record-factory.ts'
+import { envelopeOf } from '../../src/engine/record-codec.ts'
+import { storeRevision } from '../../src/store/store.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { hasPypaData, osvDocument, pypaDocuments } from '../support/import-advisories.ts'
 import { isFullTier } from '../support/tier.ts'
@@ -145,20 +149,35 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
       )
     })
 
-    test('pages that end at a size are the start of the list, also of two sources together', async () => {
+    test('pages that end at a size are the start of the list, also together with hand-made advisories', async () => {
       const { folder, all } = parts()
       const reader = new AdvisoryReader(join(folder, 'catalogue.sqlite'), { few: 20, pageBytes: 1_500 })
       const sourceOf = (own: readonly Uid[]): Pick<AdvisorySource, 'page'> => ({
         page: (query) =>
           Promise.resolve(reader.page({ ...query, filter: { ...query.filter, groups: query.filter.groups.filter((group) => own.includes(group)) } })),
       })
-      const splits = [[groups], [groups.slice(0, 1), groups.slice(1)]].map((split) => split.map(sourceOf))
+      /** The advisories of some groups as records of the store. */
+      const recordsOf = (own: readonly Uid[]) =>
+        all
+          .filter(({ group, advisory }) => own.includes(group) && advisory.deleteTime === undefined)
+          .map(({ uid, createMs, updateMs, advisory }) => {
+            const facts = { etag: '', createMs, updateMs, managedBy: '' }
+            const envelope = envelopeOf(AdvisorySchema, advisory, facts)
+            return recordOfEnvelope(ownAdvisoryKind.index, { uid, envelope, revision: storeRevision(1) })
+          })
+      const splits = [
+        { source: sourceOf(groups), own: [] },
+        { source: sourceOf(groups.slice(0, 1)), own: groups.slice(1) },
+        { source: sourceOf(groups.slice(1)), own: groups.slice(0, 1) },
+        { source: undefined, own: groups },
+      ].map(({ source, own }) => ({ source, records: recordsOf(own) }))
       const turn = { key: '', signal: new AbortController().signal }
       const property = fc.asyncProperty(filters(all), terms, fc.nat(30), fc.integer({ min: 1, max: 20 }), async (filter, order, skip, limit) => {
         const query = { filter, order: orderOf(order), after: undefined, skip, limit }
         const expected = naivePage(all, { ...query, limit: Infinity })
-        for (const sources of splits) {
-          const { advisories, hasMore, total } = await pageOfAll(sources, query, turn)
+        for (const { source, records } of splits) {
+          const visible = records.filter(({ parent }) => filter.groups.some((group) => group === parent))
+          const { advisories, hasMore, total } = await mergedPage(source, await matchingOwn(visible, filter), { query, turn })
           const uids = advisories.map(({ uid }) => uid)
           expect({ uids, total }).toEqual({ uids: expected.uids.slice(0, uids.length), total: expected.total })
           expect([uids.length > 0, uids.length <= limit, hasMore]).toEqual([expected.uids.length > 0, true, expected.uids.length > uids.length])

@@ -212,5 +212,31 @@ const otherRows: Rows = {
     deleteEvent(scene, 'DeleteSubscription', await scene.make('CreateSubscription', { parent: scene.group, subscription }), '/events/v2/subscriptions'),
 }
 
+const advisory = () => ({ advisoryId: freshName('X'), artifactName: 'made' })
+const newAdvisory = async (scene: Scene): Promise<string> =>
+  String((await scene.call('Advisories/Create', { parentId: scene.group, advisory: advisory() }))['id'])
+
+/** Returns the event of a write of version 1 that answers with the advisory. Its body is the advisory of version 2. */
+async function advisoryEvent(scene: Scene, rpc: string, request: JsonObject): Promise<Expectation> {
+  const uid = String((await scene.call(rpc, request))['id'])
+  return {
+    subject: uid,
+    source: '/vulnerabilities/v1/advisories',
+    bodyType: 'vulnerabilities.v2.Advisory',
+    body: asEventBody('GetAdvisory', await scene.call('GetAdvisory', { uid })),
+  }
+}
+
+const advisoryRows: Rows = {
+  'api.vulnerabilities.advisory.created.v1': (scene) => advisoryEvent(scene, 'Advisories/Create', { parentId: scene.group, advisory: advisory() }),
+  'api.vulnerabilities.advisory.updated.v1': async (scene) =>
+    advisoryEvent(scene, 'Advisories/Update', { id: await newAdvisory(scene), artifactName: 'replaced' }),
+  'api.vulnerabilities.advisory.deleted.v1': async (scene) => {
+    const id = await newAdvisory(scene)
+    await scene.call('Advisories/Delete', { id })
+    return { subject: id, source: '/vulnerabilities/v1/advisories', bodyType: 'vulnerabilities.v1.DeleteAdvisoryRequest', body: { id } }
+  },
+}
+
 /** All event types of API methods in the contract. */
-export const typeRows: Rows = { ...iamRows, ...providerRows, ...otherRows }
+export const typeRows: Rows = { ...iamRows, ...providerRows, ...otherRows, ...advisoryRows }

@@ -9,7 +9,7 @@ import { parse } from 'yaml'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { trustedUid } from '../../src/base/uid.ts'
 import type { PublishedImport, ImportRefusal, RowCounts } from '../../src/catalogue/index.ts'
-import { ok, type TestServer } from './test-server.ts'
+import { freshName, ok, type TestServer } from './test-server.ts'
 
 /** What an import did, with the rows of advisories and what was refused. */
 export interface TestImport extends PublishedImport, RowCounts {
@@ -81,6 +81,12 @@ export async function importAdvisory(server: TestServer, group: string, name: st
   const { advisories } = ok(await server.rest.call('ListAdvisories', { artifactNames: [name] }, { token: await server.operatorToken() }))
   const [advisory] = advisories as JsonObject[] // a list answer
   return String(advisory?.['uid'])
+}
+
+/** Makes an advisory by hand, as an operator. Returns it in version 1. */
+export async function ownAdvisory(server: TestServer, parentId: string, more: JsonObject = {}): Promise<JsonObject> {
+  const advisory = { advisoryId: freshName('X'), artifactName: 'made', artifactType: 'PyPI', ...more }
+  return ok(await server.rest.call('Advisories/Create', { parentId, advisory }, { token: await server.operatorToken() }))
 }
 
 /** The PyPA advisory database in OSV form, where it lies next to the repository (CC-BY-4.0). */

@@ -146,8 +146,7 @@ export interface OsvPage {
 }
 
 /**
- * Advisories that do not lie in the store (docs/adr/0033). All answers come from one state. Withdrawn advisories are in no page; `get` finds them. Pages
- * of several sources can be merged: the places of advisories are comparable.
+ * Advisories that do not lie in the store (docs/adr/0033). All answers come from one state. Withdrawn advisories are in no page; `get` finds them.
  */
 export interface AdvisorySource {
   /** The groups that have advisories, in uid order. */
@@ -168,24 +167,46 @@ export interface AdvisorySource {
   osvPage(query: OsvPageQuery, turn: TaskTurn): Promise<OsvPage>
 }
 
+/** A query, and the turn in which it is answered. */
+interface PageAsked {
+  readonly query: AdvisoryQuery
+  readonly turn: TaskTurn
+}
+
 /**
- * Returns one page of all sources together. No advisory may be in two sources. Each source is asked for all advisories up to the end of the page, so the cost
- * grows with `skip` if there are several.
+ * Resolves with the number of own advisories among the first `skip` of both together. Own advisory number `n` (from 1) is one of them if at most `skip - n`
+ * others come before it. So the one after that many others tells. `own` is in order.
  */
-export async function pageOfAll(sources: readonly Pick<AdvisorySource, 'page'>[], query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
-  const [only] = sources
-  if (only !== undefined && sources.length === 1) return only.page(query, turn)
-  const { order, limit } = query
-  for (let { after, skip } = query; ;) {
-    const asked = { ...query, after, skip: 0, limit: skip + limit }
-    const pages = await Promise.all(sources.map((source) => source.page(asked, turn)))
-    // What comes after the end of a page may come after others of its source.
-    const ends = pages.flatMap(({ advisories, hasMore }) => (hasMore ? advisories.slice(-1) : []))
-    const known = pages.flatMap(({ advisories }) => advisories).filter((one) => ends.every((end) => order.compare(one, end) <= 0))
-    const advisories = known.sort(order.compare).slice(skip, skip + limit)
-    if (advisories.length > 0 || ends.length === 0)
-      return { advisories, hasMore: ends.length > 0 || known.length > skip + limit, total: pages.reduce((sum, { total }) => sum + total, 0) }
-    skip -= known.length
-    after = known.at(-1)
+async function countSkipped(source: Pick<AdvisorySource, 'page'>, own: readonly FoundAdvisory[], { query, turn }: PageAsked): Promise<number> {
+  const { order, skip } = query
+  let [low, high] = [0, Math.min(skip, own.length)]
+  while (low < high) {
+    const middle = (low + high + 1) >>> 1
+    const [other] = (await source.page({ ...query, skip: skip - middle, limit: 1 }, turn)).advisories
+    const one = own[middle - 1]
+    if (one === undefined || other === undefined || order.compare(one, other) < 0) low = middle
+    else high = middle - 1
   }
+  return low
+}
+
+/**
+ * Returns one page of a source and of advisories in memory together. `own` has all of these that match the filter, in any order. No advisory is in both. The
+ * number of questions grows with the logarithm of the number of own ones.
+ */
+export async function mergedPage(
+  source: Pick<AdvisorySource, 'page'> | undefined,
+  own: readonly FoundAdvisory[],
+  { query, turn }: PageAsked,
+): Promise<AdvisoryPage> {
+  const { order, after, skip, limit } = query
+  if (source !== undefined && own.length === 0) return source.page(query, turn)
+  const ahead = own.filter((one) => after === undefined || order.compare(one, after) > 0).sort(order.compare)
+  const skipped = source === undefined ? Math.min(skip, ahead.length) : await countSkipped(source, ahead, { query, turn })
+  const page = (await source?.page({ ...query, skip: skip - skipped }, turn)) ?? { advisories: [], hasMore: false, total: 0 }
+  const left = ahead.slice(skipped, skipped + limit + 1)
+  // What comes after the end of a page may come after others of the source.
+  const end = page.hasMore ? page.advisories.at(-1) : undefined
+  const merged = [...page.advisories, ...(end === undefined ? left : left.filter((one) => order.compare(one, end) < 0))].sort(order.compare)
+  return { advisories: merged.slice(0, limit), hasMore: page.hasMore || merged.length > limit, total: page.total + own.length }
 }

@@ -10,12 +10,14 @@ import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { TermsAcceptance } from '../../gen/taproot/iam/v2/terms_pb.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
+import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { ScimUser } from '../../gen/taproot/store/v1/scim_pb.ts'
 import type { CachedRecord, Resource } from './cached-record.ts'
 
 /** The message type of each kind's records. */
 export interface RecordTypes {
   readonly AccountAssociation: AccountAssociation
+  readonly Advisory: Advisory
   readonly ExternalGroupRoleMapping: ExternalGroupRoleMapping
   readonly Group: Group
   readonly GroupInvite: GroupInvite

@@ -4,7 +4,14 @@ import { resources } from '../../base/schema/schema.ts'
 import { isUid, parentOf, type Uid } from '../../base/uid.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../cache/lists/advisory-source.ts'
+import {
+  mergedPage,
+  type AdvisoryFilter,
+  type AdvisoryPage,
+  type AdvisoryQuery,
+  type AdvisorySource,
+  type FacetValues,
+} from '../../cache/lists/advisory-source.ts'
 import { notFound } from '../../engine/errors.ts'
 import { continuationOf, nextToken, pageLimit, uidFilterOf } from '../../engine/read.ts'
 import { callerOf, turnOf, type Context, type Handler, type Services } from '../../engine/services.ts'
@@ -16,14 +23,16 @@ import {
   type GetAdvisoryRequest,
   type ListAdvisoriesRequest,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import { advisorySources, listedAdvisories } from './visible-advisories.ts'
+import { matchingOwn, ownAdvisory } from './own-advisories.ts'
+import { advisorySources, listedAdvisories, type VisibleAdvisories } from './visible-advisories.ts'
 
 const kind = 'Advisory'
 
 /** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
 export const getAdvisory: Handler = async (services, context, message) => {
   const { uid } = message as GetAdvisoryRequest // the method's input
-  const found = isUid(uid) ? await bodyOf(advisorySources(services), services.cache.tables, uid) : undefined
+  const own = ownAdvisory(services.cache.tables, uid)
+  const found = own ?? (isUid(uid) ? await bodyOf(advisorySources(services), services.cache.tables, uid) : undefined)
   if (found === undefined) throw notFound(kind, uid)
   const [advisory = create(AdvisorySchema)] = await withScores([fromBinary(AdvisorySchema, found)], services, context)
   return { message: advisory, etag: advisory.etag }
@@ -94,6 +103,32 @@ function facetsOf(request: ListAdvisoriesRequest): FacetValues[] {
   return named.filter(([, values]) => values.length > 0)
 }
 
+/** What a page is about. */
+interface PageQuestion {
+  /** Returns what the caller may see now. */
+  readonly ask: () => Promise<VisibleAdvisories>
+  readonly filter: Omit<AdvisoryFilter, 'groups'>
+  readonly place: Omit<AdvisoryQuery, 'filter'>
+}
+
+/** Number of times that a page is read again because another catalogue took the place of its own. */
+const maxRestarts = 3
+
+/** Resolves with one page of imported and hand-made advisories. */
+async function pageFor(services: Services, context: Context, { ask, filter, place }: PageQuestion): Promise<AdvisoryPage> {
+  for (let restarts = 0; ; restarts += 1) {
+    const { sources, groups, own } = await ask()
+    // A caller without rights costs the catalogue nothing.
+    const [source] = groups.length === 0 ? [] : sources
+    try {
+      return await mergedPage(source, await matchingOwn(own, filter), { query: { filter: { ...filter, groups }, ...place }, turn: turnOf(context) })
+    } catch (error) {
+      // A page may need several answers, and a new catalogue closes the one before.
+      if (source === undefined || restarts >= maxRestarts || advisorySources(services).includes(source)) throw error
+    }
+  }
+}
+
 /** Answers ListAdvisories: one page of the advisories that the caller may see (docs/spec/conventions.md#lists). */
 export const listAdvisories: Handler = async (services, context, message) => {
   const request = message as ListAdvisoriesRequest // the method's input
@@ -107,11 +142,9 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const noneOf: FacetValues[] = excluded.length === 0 ? [] : [['eventAuthor', excluded]]
   const queryHash = hashQuery([context.method.rpc, uidp, anyOf, noneOf, text, order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
-  const { sources, groups } = await listedAdvisories(services, context, uidp)
-  const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
-  const query = { filter, order, after, skip: request.skip, limit: pageLimit(request.pageSize) }
-  // A caller without rights costs the catalogue nothing.
-  const page = groups.length === 0 ? { advisories: [], hasMore: false, total: 0 } : await pageOfAll(sources, query, turnOf(context))
+  const filter = { uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
+  const place = { order, after, skip: request.skip, limit: pageLimit(request.pageSize) }
+  const page = await pageFor(services, context, { ask: () => listedAdvisories(services, context, uidp), filter, place })
   const bodies = page.advisories.map(({ body }) => body)
   const advisories = await withScores(
     bodies.map((body) => fromBinary(AdvisorySchema, body)),

@@ -22,6 +22,7 @@ import {
   type AdvisoryEvent,
   type AdvisoryEvent_Detection,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { ownByOrigin } from './own-advisories.ts'
 import { answerTooLarge, documentedAdvisories } from './visible-advisories.ts'
 
 /** The bounds of one answer. Clients of gRPC accept 4 MiB. */
@@ -117,10 +118,12 @@ const tooLarge = `the answer has more than ${maxAdvisories} advisories or ${maxB
 /** Answers ListDocuments: the advisories that the caller may see, grouped by origin package (docs/spec/advisories.md#advisory-documents). */
 export const listDocuments: Handler = async (services, context, message) => {
   const { id, cves } = message as ListDocumentsRequest // the method's input
-  const { sources, groups } = await documentedAdvisories(services, context)
+  const { sources, groups, own } = await documentedAdvisories(services, context)
   const query = { groups, origin: id === '' ? undefined : id, ids: cves.length === 0 ? undefined : [...new Set(cves)], maxAdvisories, maxBytes }
   const found = groups.length === 0 ? [] : await Promise.all(sources.map((source) => source.byOrigin(query, turnOf(context))))
-  if (found.includes(undefined) || found.flat().length > maxAdvisories) throw answerTooLarge(tooLarge)
-  const documents = await documentsOf(found.flat().filter((one) => one !== undefined))
+  const all = [...found.flat(), ...(await ownByOrigin(own, query))]
+  const bytes = all.reduce((sum, one) => sum + (one?.body.length ?? 0), 0)
+  if (found.includes(undefined) || all.length > maxAdvisories || bytes > maxBytes) throw answerTooLarge(tooLarge)
+  const documents = await documentsOf(all.filter((one) => one !== undefined))
   return { message: create(ListDocumentsResponseSchema, { documents }) }
 }

@@ -1,17 +1,21 @@
 import { setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
-import { isBelow, isWithin, rootOf, type Uid } from '../../base/uid.ts'
+import { isBelow, isWithin, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import { isVisible, type UidFilter, type Visibility } from '../../cache/lists/places.ts'
 import { prepared, uidFilterOf, visibility } from '../../engine/read.ts'
 import type { Context, Services } from '../../engine/services.ts'
 import { publicRoot } from '../../registry/index.ts'
+import { ownAdvisories } from './own-advisories.ts'
 
 /** What a caller may read, as of one moment: ask the sources for these groups, also if the query then waits for its turn. */
 export interface VisibleAdvisories {
   readonly sources: readonly AdvisorySource[]
   /** The groups with advisories that the caller may see, in uid order. A deleted group is not one of them, whatever the catalogue has. */
   readonly groups: readonly Uid[]
+  /** The hand-made advisories that the caller may see. They are in no source. */
+  readonly own: readonly CachedRecord[]
 }
 
 const needed = setOf(['advisories.list'])
@@ -31,10 +35,14 @@ function isNamed({ descendantsOf, childrenOf, ancestorsOf, inRoot }: UidFilter, 
   return ancestorsOf === '' || isBelow(ancestorsOf, group)
 }
 
-function among({ catalogue, cache: { tables } }: Services, isShown: (group: Uid) => boolean): VisibleAdvisories {
+/** The places where hand-made advisories may be seen. */
+type Places = Pick<Visibility, 'everywhere' | 'groups'>
+
+function among({ catalogue, cache: { tables } }: Services, places: Places, isShown: (group: Uid) => boolean): VisibleAdvisories {
   const sources = advisorySources({ catalogue })
   const groups = new Set(sources.flatMap((source) => source.groups()))
-  return { sources, groups: [...groups].filter((group) => isShown(group) && tables.get('Group', group) !== undefined).sort() }
+  const visible = [...groups].filter((group) => isShown(group) && tables.get('Group', group) !== undefined).sort()
+  return { sources, groups: visible, own: ownAdvisories(tables, places, isShown) }
 }
 
 function seenBy(services: Services, context: Context, uidp: UidFilter): Visibility {
@@ -49,7 +57,7 @@ function isSeen(seen: Visibility, group: Uid): boolean {
 export async function listedAdvisories(services: Services, context: Context, uidp: UidFilter): Promise<VisibleAdvisories> {
   await prepared(context, needed)
   const seen = seenBy(services, context, uidp)
-  return among(services, (group) => isNamed(uidp, group) && isSeen(seen, group))
+  return among(services, seen, (group) => isNamed(uidp, group) && isSeen(seen, group))
 }
 
 /**
@@ -60,7 +68,9 @@ export async function documentedAdvisories(services: Services, context: Context)
   if (context.caller !== undefined) await prepared(context, needed)
   const seen = context.caller === undefined ? undefined : seenBy(services, context, everything)
   const open = publicRoot(services.cache.tables, services.settings.registry?.publicOrganization)
-  return among(services, (group) => rootOf(group) === open || (seen !== undefined && isSeen(seen, group)))
+  const opened = open === undefined ? [] : [trustedUid(open)]
+  const groups = [...(seen?.groups ?? []).filter((group) => rootOf(group) !== open), ...opened]
+  return among(services, { everywhere: seen?.everywhere === true, groups }, (group) => rootOf(group) === open || (seen !== undefined && isSeen(seen, group)))
 }
 
 /** Returns code 9 for an answer that is not made because of its size. */

@@ -13,6 +13,7 @@ export interface Growth {
 /** The name of the limit for the number of records of each kind. */
 export const recordLimits: Readonly<Record<string, string>> = {
   AccountAssociation: 'account_associations',
+  Advisory: 'advisories',
   ExternalGroupRoleMapping: 'external_group_role_mappings',
   Group: 'groups',
   GroupInvite: 'group_invites',

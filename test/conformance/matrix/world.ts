@@ -5,7 +5,7 @@ import type { TokenRestrictions } from '../../../src/auth/access-tokens/token-re
 import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'
-import { importAdvisory } from '../../support/import-advisories.ts'
+import { importAdvisory, ownAdvisory } from '../../support/import-advisories.ts'
 import { confinedToken, trustedIssuer, walkTerms } from '../walk/world.ts'
 import type { CallerName, RealPlace } from './callers.ts'
 
@@ -40,6 +40,9 @@ export interface Things {
   readonly placeName: string
   /** An imported one. */
   readonly advisory: string
+  /** A hand-made one, and an event of it. */
+  readonly ownAdvisory: string
+  readonly advisoryEvent: string
 }
 
 /** Two tenants. */
@@ -142,8 +145,12 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   const accountAssociation = { name: 'accounts', amazon: { account: '123456789012' } }
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })
   await made(server, 'AcceptTerms', { group: place, documentIds: [walkTerms[0].id] })
+  const own = await ownAdvisory(server, place, { events: [{ detection: { manual: {} } }] })
+  const [event] = own['events'] as JsonObject[] // of this advisory
   return {
     advisory: await importAdvisory(server, place, freshName('matrix')),
+    ownAdvisory: String(own['id']),
+    advisoryEvent: String(event?.['id']),
     placeName: String((await made(server, 'GetGroup', { uid: place }))['name']),
     ...{ place, group, identity, person, role, binding, invite, association, subscription },
     ...(await makeProviders(server, place)),

@@ -57,7 +57,13 @@ export const noReferences: readonly string[] = [
   'registry.v2.ListPackageImagesRequest.purl',
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
-  ...['vulnerabilities.v1.ListAdvisoriesRequest.*', 'advisory.v1.ListDocumentsRequest.*', 'advisory.v1.ListVulnerabilityMetadataRequest.*'],
+  ...[
+    'vulnerabilities.v1.ListAdvisoriesRequest.*',
+    'vulnerabilities.v1.Advisory.*',
+    'vulnerabilities.v1.AdvisoryEvent.*',
+    'advisory.v1.ListDocumentsRequest.*',
+    'advisory.v1.ListVulnerabilityMetadataRequest.*',
+  ],
   // Values of imported artifacts, which all organisations share.
   ...['libraries.v2.ListArtifactsRequest.*', 'libraries.v2.ListArtifactVersionsRequest.artifact_id'],
   ...['libraries.v1.ListArtifactsRequest.*', 'libraries.v1.ListArtifactVersionsRequest.id'],

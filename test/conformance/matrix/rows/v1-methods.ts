@@ -1,5 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { capabilitiesFor } from '../../../../src/events/index.ts'
+import { freshName } from '../../../support/test-server.ts'
 import { walkTerms } from '../../walk/world.ts'
 import { grantedRole } from '../world.ts'
 import { below, conferring, forgiving, row, type ScopedRequest, type ScopedRow } from './scoped-row.ts'
@@ -78,6 +79,12 @@ export const scopedV1Methods: Readonly<Record<string, ScopedRow>> = {
   'Terms/ListAccepted': row('terms.list', 'place', (group) => ({ group })),
   'Subscriptions/Create': row(['subscriptions.create', ...allEvents].join(' '), 'place', (parentId) => ({ parentId, subscription: { sink } })),
   'Subscriptions/Delete': forgiving(row('subscriptions.delete', 'subscription', (id) => ({ id }))),
+  'Advisories/Create': row('advisories.create', 'place', (parentId) => ({ parentId, advisory: { advisoryId: freshName('X'), artifactName: 'made' } })),
+  'Advisories/Update': row('advisories.update', 'ownAdvisory', (id) => ({ id, artifactName: freshName('replaced') })),
+  'Advisories/Delete': forgiving(row('advisories.delete', 'ownAdvisory', (id) => ({ id }))),
+  'Advisories/CreateAdvisoryEvent': row('advisories.create', 'ownAdvisory', (parentId) => ({ parentId, advisoryEvent: { detection: { manual: {} } } })),
+  'Advisories/ListAdvisoryEvents': row('advisories.list', 'ownAdvisory', (parentId) => ({ parentId })),
+  'Advisories/UpdateAdvisoryEvent': row('advisories.update', 'advisoryEvent', (id) => ({ id, detection: { manual: {} } })),
   'SecurityAdvisory/ListResolvedVulnsReports': row('apk.list repo.list manifest.metadata.list tag.list', 'repo', (repo) => ({
     imageRefs: [{ repo, tags: ['none'] }],
     from: '2026-01-01T00:00:00.000Z',

@@ -11,6 +11,11 @@ export interface WireMethod {
 
 /** The messages about advisories, vulnerabilities and libraries, see `wireMessages`. */
 export const advisoryMessages: Readonly<Record<string, string>> = {
+  AdvisoriesCreateRequest: '1 parent_id s, 2 advisory Advisory',
+  AdvisoriesDeleteRequest: '1 id s',
+  AdvisoriesCreateAdvisoryEventRequest: '1 parent_id s, 3 advisory_event AdvisoryEvent',
+  AdvisoriesListAdvisoryEventsRequest: '1 parent_id s',
+  AdvisoryEventList: '1 parent_id s, 2 items []AdvisoryEvent',
   AdvisoriesListRequest:
     '23 advisory_ids []s, 24 legacy_advisory_ids []s, 17 id s, 16 uidp UIDPFilter, 2 artifact_type []s, 3 artifact_name []s, 5 component_name []s, 6 component_type []s, 20 component_location []s, 7 aliases []s, 8 artifact_architecture []s, 9 page_token s, 10 page_size l, 11 event_statuses []e, 12 event_author []s, 18 event_reviewer []s, 13 event_types []e, 14 order_by e, 15 exclude_event_author []s, 19 latest_event_type e, 22 origin s',
   AdvisoriesList: '1 id s, 2 items []Advisory, 3 next_page_token s, 4 total_count l',
@@ -57,6 +62,21 @@ export const advisoryMessages: Readonly<Record<string, string>> = {
 
 /** The methods about advisories, vulnerabilities and libraries. */
 export const advisoryMethods: Readonly<Record<string, WireMethod>> = {
+  'Advisories/Create': { input: 'AdvisoriesCreateRequest', output: 'Advisory', http: 'POST /vulnerabilities/v1/advisories', body: '*' },
+  'Advisories/Update': { input: 'Advisory', output: 'Advisory', http: 'PUT /vulnerabilities/v1/advisories/{id=**}', body: '*' },
+  'Advisories/Delete': { input: 'AdvisoriesDeleteRequest', output: 'Empty', http: 'DELETE /vulnerabilities/v1/advisories/{id=**}' },
+  'Advisories/CreateAdvisoryEvent': {
+    input: 'AdvisoriesCreateAdvisoryEventRequest',
+    output: 'AdvisoryEvent',
+    http: 'POST /vulnerabilities/v1/advisories/{parent_id=**}/events',
+    body: '*',
+  },
+  'Advisories/ListAdvisoryEvents': {
+    input: 'AdvisoriesListAdvisoryEventsRequest',
+    output: 'AdvisoryEventList',
+    http: 'GET /vulnerabilities/v1/advisories/{parent_id=**}/events',
+  },
+  'Advisories/UpdateAdvisoryEvent': { input: 'AdvisoryEvent', output: 'AdvisoryEvent', http: 'PUT /vulnerabilities/v1/advisory_events/{id=**}', body: '*' },
   'Advisories/List': { input: 'AdvisoriesListRequest', output: 'AdvisoriesList', http: 'GET /vulnerabilities/v1/advisories' },
   'Artifacts/List': { input: 'ArtifactsListRequest', output: 'ArtifactList', http: 'GET /libraries/v1/artifacts' },
   'Artifacts/ListVersions': { input: 'ArtifactsListVersionsRequest', output: 'ArtifactVersionList', http: 'GET /libraries/v1/artifacts/{id=*}/versions' },

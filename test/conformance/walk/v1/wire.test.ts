@@ -25,6 +25,7 @@ const tag = { id: text, name: text, digest: text, lastUpdated: time } as JsonObj
 const provider = { id: text, name: text, defaultRole: text, oidc: { issuer: text, clientId: text } } as JsonObject
 const association = { group: text, name: text, amazon: { account: text } } as JsonObject
 const mapping = { id: text, identityProviderUidp: text, externalGroupId: text, roleUidp: text, scope: text, createdAt: time } as JsonObject
+const advisory = { id: text, artifactName: text, componentName: text, author: text, createdAt: time, updatedAt: time } as JsonObject
 const changedGroup = { ...group, description: 'changed' } as JsonObject
 
 /** The answer of a list that contains a record with these fields. */
@@ -94,6 +95,12 @@ const answers: Readonly<Record<string, Required>> = {
   'Vulnerabilities/ListCumulativeVulnCountReports': () => ({}),
   'Vulnerabilities/ListVulnCountReports': () => ({}),
   'Vulnerabilities/ListVulnReports': some({ digest: text }),
+  'Advisories/Create': () => advisory,
+  'Advisories/Update': () => advisory,
+  'Advisories/Delete': () => ({}),
+  'Advisories/CreateAdvisoryEvent': () => ({ id: text, timestamp: time, author: text, detection: { manual: {} } }) as JsonObject,
+  'Advisories/ListAdvisoryEvents': () => ({ parentId: text, items: [{ id: text, author: text }] }) as JsonObject,
+  'Advisories/UpdateAdvisoryEvent': () => ({ id: text, timestamp: time, reviewer: 'walk' }) as JsonObject,
   'Advisories/List': some({ id: text, advisoryId: text, artifactName: text, author: text, events: expect.arrayContaining([]) as unknown }),
   'Artifacts/List': some({ id: text, name: text, latestVersion: text, versionCount: 2 }),
   'Artifacts/ListVersions': some({ id: text, name: text, version: text }),

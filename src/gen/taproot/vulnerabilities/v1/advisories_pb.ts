@@ -5,8 +5,10 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
+import type { EmptySchema, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_empty, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
 import type { UIDPFilter } from "../../common/v2/uidp_filter_pb.ts";
 import { file_taproot_common_v2_uidp_filter } from "../../common/v2/uidp_filter_pb.ts";
@@ -16,7 +18,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/vulnerabilities/v1/advisories.proto.
  */
 export const file_taproot_vulnerabilities_v1_advisories: GenFile = /*@__PURE__*/
-  fileDesc("Cit0YXByb290L3Z1bG5lcmFiaWxpdGllcy92MS9hZHZpc29yaWVzLnByb3RvEhp0YXByb290LnZ1bG5lcmFiaWxpdGllcy52MSL4AwoIQWR2aXNvcnkSCgoCaWQYASABKAkSFQoNYXJ0aWZhY3RfdHlwZRgCIAEoCRIVCg1hcnRpZmFjdF9uYW1lGAMgASgJEh0KFWFydGlmYWN0X2FyY2hpdGVjdHVyZRgFIAEoCRIWCg5jb21wb25lbnRfbmFtZRgGIAEoCRIaChJjb21wb25lbnRfbG9jYXRpb24YByABKAkSFgoOY29tcG9uZW50X3R5cGUYCCABKAkSLgoKY3JlYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoKZGVsZXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARIPCgdhbGlhc2VzGA0gAygJEjkKBmV2ZW50cxgOIAMoCzIpLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQSEwoLYWR2aXNvcnlfaWQYDyABKAkSDgoGYXV0aG9yGBAgASgJEh0KEGxlZ2FjeUFkdmlzb3J5SUQYEyABKAlIAYgBAUINCgtfZGVsZXRlZF9hdEITChFfbGVnYWN5QWR2aXNvcnlJRCL0EQoNQWR2aXNvcnlFdmVudBIKCgJpZBgBIAEoCRItCgl0aW1lc3RhbXAYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEkgKCWRldGVjdGlvbhgDIAEoCzIzLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uSAASQAoFZml4ZWQYBCABKAsyLy50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkZpeGVkSAASbAocZmFsc2VfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgFIAEoCzJELnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuRmFsc2VQb3NpdGl2ZURldGVybWluYXRpb25IABJcChRhbmFseXNpc19ub3RfcGxhbm5lZBgGIAEoCzI8LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuQW5hbHlzaXNOb3RQbGFubmVkSAASUgoPZml4X25vdF9wbGFubmVkGAcgASgLMjcudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnlFdmVudC5GaXhOb3RQbGFubmVkSAASXAoUcGVuZGluZ191cHN0cmVhbV9maXgYCCABKAsyPC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LlBlbmRpbmdVcHN0cmVhbUZpeEgAEmoKG3RydWVfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgJIAEoCzJDLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuVHJ1ZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbkgAEkQKB3BhdGNoZWQYDyABKAsyMS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LlBhdGNoZWRIABIQCghmaW5kaW5ncxgKIAEoDBIOCgZhdXRob3IYCyABKAkSEAoIcmV2aWV3ZXIYDCABKAkSOAoGc3RhdHVzGA0gASgOMigudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuUmV2aWV3U3RhdHVzEhIKBWlzc3VlGA4gASgJSAGIAQEa0gQKCURldGVjdGlvbhJMCgZudmRhcGkYASABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5OVkRBUElIABJMCgZtYW51YWwYAiABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5NYW51YWxIABJMCgZzY2FudjEYAyABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5TY2FuVjFIABoxCgZOVkRBUEkSFAoMY3BlX3NlYXJjaGVkGAEgASgJEhEKCWNwZV9mb3VuZBgCIAEoCRoICgZNYW51YWwalQIKBlNjYW5WMRIPCgdzY2FubmVyGAEgASgJEhcKD3N1YnBhY2thZ2VfbmFtZRgCIAEoCRIUCgxjb21wb25lbnRfaWQYAyABKAkSFgoOY29tcG9uZW50X25hbWUYBCABKAkSGQoRY29tcG9uZW50X3ZlcnNpb24YBSABKAkSFgoOY29tcG9uZW50X3R5cGUYBiABKAkSGgoSY29tcG9uZW50X2xvY2F0aW9uGAcgASgJEhgKEGFydGlmYWN0X3ZlcnNpb24YCCABKAkSFwoPc2Nhbm5lcl92ZXJzaW9uGAkgASgJEhYKDmdyeXBlX2RiX2J1aWx0GAogASgJEhkKEWdyeXBlX2RiX2NoZWNrc3VtGAsgASgJQgYKBHR5cGUaeAoFRml4ZWQSFQoNZml4ZWRfdmVyc2lvbhgBIAEoCRIMCgRub3RlGAIgASgJEhcKD3NjYW5uZXJfdmVyc2lvbhgDIAEoCRIWCg5ncnlwZV9kYl9idWlsdBgEIAEoCRIZChFncnlwZV9kYl9jaGVja3N1bRgFIAEoCRopChlUcnVlUG9zaXRpdmVEZXRlcm1pbmF0aW9uEgwKBG5vdGUYASABKAkawwMKGkZhbHNlUG9zaXRpdmVEZXRlcm1pbmF0aW9uElcKBHR5cGUYASABKA4ySS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkZhbHNlUG9zaXRpdmVEZXRlcm1pbmF0aW9uLlR5cGUSDAoEbm90ZRgCIAEoCSK9AgoEVHlwZRIPCgtVTlNQRUNJRklFRBAAEisKJ1ZVTE5FUkFCSUxJVFlfUkVDT1JEX0FOQUxZU0lTX0NPTlRFU1RFRBABEiQKIENPTVBPTkVOVF9WVUxORVJBQklMSVRZX01JU01BVENIEAISJAogVlVMTkVSQUJMRV9DT0RFX1ZFUlNJT05fTk9UX1VTRUQQAxIrCidWVUxORVJBQkxFX0NPREVfTk9UX0lOQ0xVREVEX0lOX1BBQ0tBR0UQBBIpCiVWVUxORVJBQkxFX0NPREVfTk9UX0lOX0VYRUNVVElPTl9QQVRIEAUSNQoxVlVMTkVSQUJMRV9DT0RFX0NBTk5PVF9CRV9DT05UUk9MTEVEX0JZX0FEVkVSU0FSWRAGEhwKGElOTElORV9NSVRJR0FUSU9OU19FWElTVBAHGiIKEkFuYWx5c2lzTm90UGxhbm5lZBIMCgRub3RlGAEgASgJGh0KDUZpeE5vdFBsYW5uZWQSDAoEbm90ZRgBIAEoCRoiChJQZW5kaW5nVXBzdHJlYW1GaXgSDAoEbm90ZRgBIAEoCRoxCgdQYXRjaGVkEhgKEHBhdGNoZWRfdmVyc2lvbnMYASADKAkSDAoEbm90ZRgCIAEoCUIGCgR0eXBlQggKBl9pc3N1ZSLeBwoVTGlzdEFkdmlzb3JpZXNSZXF1ZXN0EhUKDWFydGlmYWN0X3R5cGUYAiADKAkSFQoNYXJ0aWZhY3RfbmFtZRgDIAMoCRIWCg5jb21wb25lbnRfbmFtZRgFIAMoCRIWCg5jb21wb25lbnRfdHlwZRgGIAMoCRIPCgdhbGlhc2VzGAcgAygJEh0KFWFydGlmYWN0X2FyY2hpdGVjdHVyZRgIIAMoCRISCgpwYWdlX3Rva2VuGAkgASgJEhEKCXBhZ2Vfc2l6ZRgKIAEoAxJACg5ldmVudF9zdGF0dXNlcxgLIAMoDjIoLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLlJldmlld1N0YXR1cxIUCgxldmVudF9hdXRob3IYDCADKAkSVgoLZXZlbnRfdHlwZXMYDSADKA4yQS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5MaXN0QWR2aXNvcmllc1JlcXVlc3QuRXZlbnRUeXBlRmlsdGVyEjUKCG9yZGVyX2J5GA4gASgOMiMudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuT3JkZXJCeRIcChRleGNsdWRlX2V2ZW50X2F1dGhvchgPIAMoCRIrCgR1aWRwGBAgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlchIKCgJpZBgRIAEoCRIWCg5ldmVudF9yZXZpZXdlchgSIAMoCRJhChFsYXRlc3RfZXZlbnRfdHlwZRgTIAEoDjJBLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkxpc3RBZHZpc29yaWVzUmVxdWVzdC5FdmVudFR5cGVGaWx0ZXJIAIgBARIaChJjb21wb25lbnRfbG9jYXRpb24YFCADKAkSEwoGb3JpZ2luGBYgASgJSAGIAQESFAoMYWR2aXNvcnlfaWRzGBcgAygJEhsKE2xlZ2FjeV9hZHZpc29yeV9pZHMYGCADKAki0QEKD0V2ZW50VHlwZUZpbHRlchILCgdVTktOT1dOEAASDQoJREVURUNUSU9OEAESHwobVFJVRV9QT1NJVElWRV9ERVRFUk1JTkFUSU9OEAISCQoFRklYRUQQAxIgChxGQUxTRV9QT1NJVElWRV9ERVRFUk1JTkFUSU9OEAQSGAoUQU5BTFlTSVNfTk9UX1BMQU5ORUQQBRITCg9GSVhfTk9UX1BMQU5ORUQQBhIYChRQRU5ESU5HX1VQU1RSRUFNX0ZJWBAHEgsKB1BBVENIRUQQCEIUChJfbGF0ZXN0X2V2ZW50X3R5cGVCCQoHX29yaWdpbiKUAQoOQWR2aXNvcmllc0xpc3QSCgoCaWQYASABKAkSMwoFaXRlbXMYAiADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkSGAoLdG90YWxfY291bnQYBCABKANIAIgBAUIOCgxfdG90YWxfY291bnQqWQoMUmV2aWV3U3RhdHVzEgsKB1VOS05PV04QABILCgdQRU5ESU5HEAESDAoIQVBQUk9WRUQQAhITCg9SRVFVRVNUX0NIQU5HRVMQAxIMCghSRUpFQ1RFRBAEKs8BCgdPcmRlckJ5Eg0KCVVOT1JERVJFRBAAEgoKBklEX0FTQxABEgsKB0lEX0RFU0MQAhISCg5DUkVBVEVEX0FUX0FTQxADEhMKD0NSRUFURURfQVRfREVTQxAEEg8KC0FMSUFTRVNfQVNDEAUSEAoMQUxJQVNFU19ERVNDEAYSEgoOVVBEQVRFRF9BVF9BU0MQBxITCg9VUERBVEVEX0FUX0RFU0MQCBISCg5ERUxFVEVEX0FUX0FTQxAJEhMKD0RFTEVURURfQVRfREVTQxAKMrYBCgpBZHZpc29yaWVzEqcBCgRMaXN0EjEudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuTGlzdEFkdmlzb3JpZXNSZXF1ZXN0GioudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcmllc0xpc3QiQJACAarnGBMIAxIC7g4iCEFkdmlzb3J5KIACgtPkkwIgEh4vdnVsbmVyYWJpbGl0aWVzL3YxL2Fkdmlzb3JpZXNiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("Cit0YXByb290L3Z1bG5lcmFiaWxpdGllcy92MS9hZHZpc29yaWVzLnByb3RvEhp0YXByb290LnZ1bG5lcmFiaWxpdGllcy52MSKBBAoIQWR2aXNvcnkSEwoCaWQYASABKAlCB+BBApDnGAESFQoNYXJ0aWZhY3RfdHlwZRgCIAEoCRIVCg1hcnRpZmFjdF9uYW1lGAMgASgJEh0KFWFydGlmYWN0X2FyY2hpdGVjdHVyZRgFIAEoCRIWCg5jb21wb25lbnRfbmFtZRgGIAEoCRIaChJjb21wb25lbnRfbG9jYXRpb24YByABKAkSFgoOY29tcG9uZW50X3R5cGUYCCABKAkSLgoKY3JlYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoKZGVsZXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARIPCgdhbGlhc2VzGA0gAygJEjkKBmV2ZW50cxgOIAMoCzIpLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQSEwoLYWR2aXNvcnlfaWQYDyABKAkSDgoGYXV0aG9yGBAgASgJEh0KEGxlZ2FjeUFkdmlzb3J5SUQYEyABKAlIAYgBAUINCgtfZGVsZXRlZF9hdEITChFfbGVnYWN5QWR2aXNvcnlJRCL9EQoNQWR2aXNvcnlFdmVudBITCgJpZBgBIAEoCUIH4EECkOcYARItCgl0aW1lc3RhbXAYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEkgKCWRldGVjdGlvbhgDIAEoCzIzLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uSAASQAoFZml4ZWQYBCABKAsyLy50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkZpeGVkSAASbAocZmFsc2VfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgFIAEoCzJELnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuRmFsc2VQb3NpdGl2ZURldGVybWluYXRpb25IABJcChRhbmFseXNpc19ub3RfcGxhbm5lZBgGIAEoCzI8LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuQW5hbHlzaXNOb3RQbGFubmVkSAASUgoPZml4X25vdF9wbGFubmVkGAcgASgLMjcudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnlFdmVudC5GaXhOb3RQbGFubmVkSAASXAoUcGVuZGluZ191cHN0cmVhbV9maXgYCCABKAsyPC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LlBlbmRpbmdVcHN0cmVhbUZpeEgAEmoKG3RydWVfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgJIAEoCzJDLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQuVHJ1ZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbkgAEkQKB3BhdGNoZWQYDyABKAsyMS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LlBhdGNoZWRIABIQCghmaW5kaW5ncxgKIAEoDBIOCgZhdXRob3IYCyABKAkSEAoIcmV2aWV3ZXIYDCABKAkSOAoGc3RhdHVzGA0gASgOMigudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuUmV2aWV3U3RhdHVzEhIKBWlzc3VlGA4gASgJSAGIAQEa0gQKCURldGVjdGlvbhJMCgZudmRhcGkYASABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5OVkRBUElIABJMCgZtYW51YWwYAiABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5NYW51YWxIABJMCgZzY2FudjEYAyABKAsyOi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkRldGVjdGlvbi5TY2FuVjFIABoxCgZOVkRBUEkSFAoMY3BlX3NlYXJjaGVkGAEgASgJEhEKCWNwZV9mb3VuZBgCIAEoCRoICgZNYW51YWwalQIKBlNjYW5WMRIPCgdzY2FubmVyGAEgASgJEhcKD3N1YnBhY2thZ2VfbmFtZRgCIAEoCRIUCgxjb21wb25lbnRfaWQYAyABKAkSFgoOY29tcG9uZW50X25hbWUYBCABKAkSGQoRY29tcG9uZW50X3ZlcnNpb24YBSABKAkSFgoOY29tcG9uZW50X3R5cGUYBiABKAkSGgoSY29tcG9uZW50X2xvY2F0aW9uGAcgASgJEhgKEGFydGlmYWN0X3ZlcnNpb24YCCABKAkSFwoPc2Nhbm5lcl92ZXJzaW9uGAkgASgJEhYKDmdyeXBlX2RiX2J1aWx0GAogASgJEhkKEWdyeXBlX2RiX2NoZWNrc3VtGAsgASgJQgYKBHR5cGUaeAoFRml4ZWQSFQoNZml4ZWRfdmVyc2lvbhgBIAEoCRIMCgRub3RlGAIgASgJEhcKD3NjYW5uZXJfdmVyc2lvbhgDIAEoCRIWCg5ncnlwZV9kYl9idWlsdBgEIAEoCRIZChFncnlwZV9kYl9jaGVja3N1bRgFIAEoCRopChlUcnVlUG9zaXRpdmVEZXRlcm1pbmF0aW9uEgwKBG5vdGUYASABKAkawwMKGkZhbHNlUG9zaXRpdmVEZXRlcm1pbmF0aW9uElcKBHR5cGUYASABKA4ySS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50LkZhbHNlUG9zaXRpdmVEZXRlcm1pbmF0aW9uLlR5cGUSDAoEbm90ZRgCIAEoCSK9AgoEVHlwZRIPCgtVTlNQRUNJRklFRBAAEisKJ1ZVTE5FUkFCSUxJVFlfUkVDT1JEX0FOQUxZU0lTX0NPTlRFU1RFRBABEiQKIENPTVBPTkVOVF9WVUxORVJBQklMSVRZX01JU01BVENIEAISJAogVlVMTkVSQUJMRV9DT0RFX1ZFUlNJT05fTk9UX1VTRUQQAxIrCidWVUxORVJBQkxFX0NPREVfTk9UX0lOQ0xVREVEX0lOX1BBQ0tBR0UQBBIpCiVWVUxORVJBQkxFX0NPREVfTk9UX0lOX0VYRUNVVElPTl9QQVRIEAUSNQoxVlVMTkVSQUJMRV9DT0RFX0NBTk5PVF9CRV9DT05UUk9MTEVEX0JZX0FEVkVSU0FSWRAGEhwKGElOTElORV9NSVRJR0FUSU9OU19FWElTVBAHGiIKEkFuYWx5c2lzTm90UGxhbm5lZBIMCgRub3RlGAEgASgJGh0KDUZpeE5vdFBsYW5uZWQSDAoEbm90ZRgBIAEoCRoiChJQZW5kaW5nVXBzdHJlYW1GaXgSDAoEbm90ZRgBIAEoCRoxCgdQYXRjaGVkEhgKEHBhdGNoZWRfdmVyc2lvbnMYASADKAkSDAoEbm90ZRgCIAEoCUIGCgR0eXBlQggKBl9pc3N1ZSJrChVDcmVhdGVBZHZpc29yeVJlcXVlc3QSGgoJcGFyZW50X2lkGAEgASgJQgfgQQKQ5xgBEjYKCGFkdmlzb3J5GAIgASgLMiQudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnkiLAoVRGVsZXRlQWR2aXNvcnlSZXF1ZXN0EhMKAmlkGAEgASgJQgfgQQKQ5xgBInsKGkNyZWF0ZUFkdmlzb3J5RXZlbnRSZXF1ZXN0EhoKCXBhcmVudF9pZBgBIAEoCUIH4EECkOcYARJBCg5hZHZpc29yeV9ldmVudBgDIAEoCzIpLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQiNwoZTGlzdEFkdmlzb3J5RXZlbnRzUmVxdWVzdBIaCglwYXJlbnRfaWQYASABKAlCB+BBApDnGAEiYAoRQWR2aXNvcnlFdmVudExpc3QSEQoJcGFyZW50X2lkGAEgASgJEjgKBWl0ZW1zGAIgAygLMikudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnlFdmVudCLeBwoVTGlzdEFkdmlzb3JpZXNSZXF1ZXN0EhUKDWFydGlmYWN0X3R5cGUYAiADKAkSFQoNYXJ0aWZhY3RfbmFtZRgDIAMoCRIWCg5jb21wb25lbnRfbmFtZRgFIAMoCRIWCg5jb21wb25lbnRfdHlwZRgGIAMoCRIPCgdhbGlhc2VzGAcgAygJEh0KFWFydGlmYWN0X2FyY2hpdGVjdHVyZRgIIAMoCRISCgpwYWdlX3Rva2VuGAkgASgJEhEKCXBhZ2Vfc2l6ZRgKIAEoAxJACg5ldmVudF9zdGF0dXNlcxgLIAMoDjIoLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLlJldmlld1N0YXR1cxIUCgxldmVudF9hdXRob3IYDCADKAkSVgoLZXZlbnRfdHlwZXMYDSADKA4yQS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5MaXN0QWR2aXNvcmllc1JlcXVlc3QuRXZlbnRUeXBlRmlsdGVyEjUKCG9yZGVyX2J5GA4gASgOMiMudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuT3JkZXJCeRIcChRleGNsdWRlX2V2ZW50X2F1dGhvchgPIAMoCRIrCgR1aWRwGBAgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlchIKCgJpZBgRIAEoCRIWCg5ldmVudF9yZXZpZXdlchgSIAMoCRJhChFsYXRlc3RfZXZlbnRfdHlwZRgTIAEoDjJBLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkxpc3RBZHZpc29yaWVzUmVxdWVzdC5FdmVudFR5cGVGaWx0ZXJIAIgBARIaChJjb21wb25lbnRfbG9jYXRpb24YFCADKAkSEwoGb3JpZ2luGBYgASgJSAGIAQESFAoMYWR2aXNvcnlfaWRzGBcgAygJEhsKE2xlZ2FjeV9hZHZpc29yeV9pZHMYGCADKAki0QEKD0V2ZW50VHlwZUZpbHRlchILCgdVTktOT1dOEAASDQoJREVURUNUSU9OEAESHwobVFJVRV9QT1NJVElWRV9ERVRFUk1JTkFUSU9OEAISCQoFRklYRUQQAxIgChxGQUxTRV9QT1NJVElWRV9ERVRFUk1JTkFUSU9OEAQSGAoUQU5BTFlTSVNfTk9UX1BMQU5ORUQQBRITCg9GSVhfTk9UX1BMQU5ORUQQBhIYChRQRU5ESU5HX1VQU1RSRUFNX0ZJWBAHEgsKB1BBVENIRUQQCEIUChJfbGF0ZXN0X2V2ZW50X3R5cGVCCQoHX29yaWdpbiKUAQoOQWR2aXNvcmllc0xpc3QSCgoCaWQYASABKAkSMwoFaXRlbXMYAiADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkSGAoLdG90YWxfY291bnQYBCABKANIAIgBAUIOCgxfdG90YWxfY291bnQqWQoMUmV2aWV3U3RhdHVzEgsKB1VOS05PV04QABILCgdQRU5ESU5HEAESDAoIQVBQUk9WRUQQAhITCg9SRVFVRVNUX0NIQU5HRVMQAxIMCghSRUpFQ1RFRBAEKs8BCgdPcmRlckJ5Eg0KCVVOT1JERVJFRBAAEgoKBklEX0FTQxABEgsKB0lEX0RFU0MQAhISCg5DUkVBVEVEX0FUX0FTQxADEhMKD0NSRUFURURfQVRfREVTQxAEEg8KC0FMSUFTRVNfQVNDEAUSEAoMQUxJQVNFU19ERVNDEAYSEgoOVVBEQVRFRF9BVF9BU0MQBxITCg9VUERBVEVEX0FUX0RFU0MQCBISCg5ERUxFVEVEX0FUX0FTQxAJEhMKD0RFTEVURURfQVRfREVTQxAKMsULCgpBZHZpc29yaWVzEskBCgZDcmVhdGUSMS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5DcmVhdGVBZHZpc29yeVJlcXVlc3QaJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeSJmqucYOQgCEgLsDhonCiN2dWxuZXJhYmlsaXRpZXMuYWR2aXNvcnkuY3JlYXRlZC52MRABIghBZHZpc29yeYLT5JMCIzoBKiIeL3Z1bG5lcmFiaWxpdGllcy92MS9hZHZpc29yaWVzEqcBCgRMaXN0EjEudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuTGlzdEFkdmlzb3JpZXNSZXF1ZXN0GioudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcmllc0xpc3QiQJACAarnGBMIAxIC7g4iCEFkdmlzb3J5KIACgtPkkwIgEh4vdnVsbmVyYWJpbGl0aWVzL3YxL2Fkdmlzb3JpZXMSxwEKBlVwZGF0ZRIkLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5GiQudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnkicZACAqrnGDkIAhIC7Q4aJwojdnVsbmVyYWJpbGl0aWVzLmFkdmlzb3J5LnVwZGF0ZWQudjEQASIIQWR2aXNvcnmC0+STAis6ASoaJi92dWxuZXJhYmlsaXRpZXMvdjEvYWR2aXNvcmllcy97aWQ9Kip9EsUBCgZEZWxldGUSMS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5EZWxldGVBZHZpc29yeVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkicJACAqrnGDsIAhIC7w4aJwojdnVsbmVyYWJpbGl0aWVzLmFkdmlzb3J5LmRlbGV0ZWQudjEQASIIQWR2aXNvcnkoCILT5JMCKComL3Z1bG5lcmFiaWxpdGllcy92MS9hZHZpc29yaWVzL3tpZD0qKn0S9gEKE0NyZWF0ZUFkdmlzb3J5RXZlbnQSNi50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5DcmVhdGVBZHZpc29yeUV2ZW50UmVxdWVzdBopLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkFkdmlzb3J5RXZlbnQifKrnGDkIAhIC7A4aJwojdnVsbmVyYWJpbGl0aWVzLmFkdmlzb3J5LnVwZGF0ZWQudjEQASIIQWR2aXNvcnmC0+STAjk6ASoiNC92dWxuZXJhYmlsaXRpZXMvdjEvYWR2aXNvcmllcy97cGFyZW50X2lkPSoqfS9ldmVudHMSzwEKEkxpc3RBZHZpc29yeUV2ZW50cxI1LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYxLkxpc3RBZHZpc29yeUV2ZW50c1JlcXVlc3QaLS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50TGlzdCJTkAIBqucYEAgCEgLuDiIIQWR2aXNvcnmC0+STAjYSNC92dWxuZXJhYmlsaXRpZXMvdjEvYWR2aXNvcmllcy97cGFyZW50X2lkPSoqfS9ldmVudHMS4wEKE1VwZGF0ZUFkdmlzb3J5RXZlbnQSKS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52MS5BZHZpc29yeUV2ZW50GikudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjEuQWR2aXNvcnlFdmVudCJ2kAICqucYOQgCEgLtDhonCiN2dWxuZXJhYmlsaXRpZXMuYWR2aXNvcnkudXBkYXRlZC52MRABIghBZHZpc29yeYLT5JMCMDoBKhorL3Z1bG5lcmFiaWxpdGllcy92MS9hZHZpc29yeV9ldmVudHMve2lkPSoqfWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * Findings about one vulnerability in one artifact.
@@ -556,6 +558,108 @@ export const AdvisoryEvent_PatchedSchema: GenMessage<AdvisoryEvent_Patched> = /*
   messageDesc(file_taproot_vulnerabilities_v1_advisories, 1, 7);
 
 /**
+ * @generated from message taproot.vulnerabilities.v1.CreateAdvisoryRequest
+ */
+export type CreateAdvisoryRequest = Message<"taproot.vulnerabilities.v1.CreateAdvisoryRequest"> & {
+  /**
+   * The group of the advisory.
+   *
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * @generated from field: taproot.vulnerabilities.v1.Advisory advisory = 2;
+   */
+  advisory?: Advisory | undefined;
+};
+
+/**
+ * Describes the message taproot.vulnerabilities.v1.CreateAdvisoryRequest.
+ * Use `create(CreateAdvisoryRequestSchema)` to create a new message.
+ */
+export const CreateAdvisoryRequestSchema: GenMessage<CreateAdvisoryRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 2);
+
+/**
+ * @generated from message taproot.vulnerabilities.v1.DeleteAdvisoryRequest
+ */
+export type DeleteAdvisoryRequest = Message<"taproot.vulnerabilities.v1.DeleteAdvisoryRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message taproot.vulnerabilities.v1.DeleteAdvisoryRequest.
+ * Use `create(DeleteAdvisoryRequestSchema)` to create a new message.
+ */
+export const DeleteAdvisoryRequestSchema: GenMessage<DeleteAdvisoryRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 3);
+
+/**
+ * @generated from message taproot.vulnerabilities.v1.CreateAdvisoryEventRequest
+ */
+export type CreateAdvisoryEventRequest = Message<"taproot.vulnerabilities.v1.CreateAdvisoryEventRequest"> & {
+  /**
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * @generated from field: taproot.vulnerabilities.v1.AdvisoryEvent advisory_event = 3;
+   */
+  advisoryEvent?: AdvisoryEvent | undefined;
+};
+
+/**
+ * Describes the message taproot.vulnerabilities.v1.CreateAdvisoryEventRequest.
+ * Use `create(CreateAdvisoryEventRequestSchema)` to create a new message.
+ */
+export const CreateAdvisoryEventRequestSchema: GenMessage<CreateAdvisoryEventRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 4);
+
+/**
+ * @generated from message taproot.vulnerabilities.v1.ListAdvisoryEventsRequest
+ */
+export type ListAdvisoryEventsRequest = Message<"taproot.vulnerabilities.v1.ListAdvisoryEventsRequest"> & {
+  /**
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+};
+
+/**
+ * Describes the message taproot.vulnerabilities.v1.ListAdvisoryEventsRequest.
+ * Use `create(ListAdvisoryEventsRequestSchema)` to create a new message.
+ */
+export const ListAdvisoryEventsRequestSchema: GenMessage<ListAdvisoryEventsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 5);
+
+/**
+ * @generated from message taproot.vulnerabilities.v1.AdvisoryEventList
+ */
+export type AdvisoryEventList = Message<"taproot.vulnerabilities.v1.AdvisoryEventList"> & {
+  /**
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * @generated from field: repeated taproot.vulnerabilities.v1.AdvisoryEvent items = 2;
+   */
+  items: AdvisoryEvent[];
+};
+
+/**
+ * Describes the message taproot.vulnerabilities.v1.AdvisoryEventList.
+ * Use `create(AdvisoryEventListSchema)` to create a new message.
+ */
+export const AdvisoryEventListSchema: GenMessage<AdvisoryEventList> = /*@__PURE__*/
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 6);
+
+/**
  * @generated from message taproot.vulnerabilities.v1.ListAdvisoriesRequest
  */
 export type ListAdvisoriesRequest = Message<"taproot.vulnerabilities.v1.ListAdvisoriesRequest"> & {
@@ -682,7 +786,7 @@ export type ListAdvisoriesRequest = Message<"taproot.vulnerabilities.v1.ListAdvi
  * Use `create(ListAdvisoriesRequestSchema)` to create a new message.
  */
 export const ListAdvisoriesRequestSchema: GenMessage<ListAdvisoriesRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_vulnerabilities_v1_advisories, 2);
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 7);
 
 /**
  * Kinds of advisory event.
@@ -747,7 +851,7 @@ export type ListAdvisoriesRequest_EventTypeFilter = (typeof ListAdvisoriesReques
  * Describes the enum taproot.vulnerabilities.v1.ListAdvisoriesRequest.EventTypeFilter.
  */
 export const ListAdvisoriesRequest_EventTypeFilterSchema: GenEnum<ListAdvisoriesRequest_EventTypeFilter> = /*@__PURE__*/
-  enumDesc(file_taproot_vulnerabilities_v1_advisories, 2, 0);
+  enumDesc(file_taproot_vulnerabilities_v1_advisories, 7, 0);
 
 /**
  * @generated from message taproot.vulnerabilities.v1.AdvisoriesList
@@ -785,7 +889,7 @@ export type AdvisoriesList = Message<"taproot.vulnerabilities.v1.AdvisoriesList"
  * Use `create(AdvisoriesListSchema)` to create a new message.
  */
 export const AdvisoriesListSchema: GenMessage<AdvisoriesList> = /*@__PURE__*/
-  messageDesc(file_taproot_vulnerabilities_v1_advisories, 3);
+  messageDesc(file_taproot_vulnerabilities_v1_advisories, 8);
 
 /**
  * State of a review. APPROVED and REJECTED are final.
@@ -914,6 +1018,16 @@ export const OrderBySchema: GenEnum<OrderBy> = /*@__PURE__*/
  */
 export const Advisories: GenService<{
   /**
+   * Creates an advisory of a group, next to those that imports write. Events with a final review also need `advisories.approve`.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.Create
+   */
+  create: {
+    methodKind: "unary";
+    input: typeof CreateAdvisoryRequestSchema;
+    output: typeof AdvisorySchema;
+  },
+  /**
    * Lists the advisories that the caller can see, page by page. A record must match one value of every given filter.
    *
    * @generated from rpc taproot.vulnerabilities.v1.Advisories.List
@@ -922,6 +1036,56 @@ export const Advisories: GenService<{
     methodKind: "unary";
     input: typeof ListAdvisoriesRequestSchema;
     output: typeof AdvisoriesListSchema;
+  },
+  /**
+   * Replaces an advisory, but for its events.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.Update
+   */
+  update: {
+    methodKind: "unary";
+    input: typeof AdvisorySchema;
+    output: typeof AdvisorySchema;
+  },
+  /**
+   * Deletes an advisory. Succeeds if there is none.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.Delete
+   */
+  delete: {
+    methodKind: "unary";
+    input: typeof DeleteAdvisoryRequestSchema;
+    output: typeof EmptySchema;
+  },
+  /**
+   * Adds an event to an advisory. One with a final review also needs `advisories.approve`.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.CreateAdvisoryEvent
+   */
+  createAdvisoryEvent: {
+    methodKind: "unary";
+    input: typeof CreateAdvisoryEventRequestSchema;
+    output: typeof AdvisoryEventSchema;
+  },
+  /**
+   * Lists the events of an advisory, in the order of their times.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.ListAdvisoryEvents
+   */
+  listAdvisoryEvents: {
+    methodKind: "unary";
+    input: typeof ListAdvisoryEventsRequestSchema;
+    output: typeof AdvisoryEventListSchema;
+  },
+  /**
+   * Replaces an event, unless its review is final.
+   *
+   * @generated from rpc taproot.vulnerabilities.v1.Advisories.UpdateAdvisoryEvent
+   */
+  updateAdvisoryEvent: {
+    methodKind: "unary";
+    input: typeof AdvisoryEventSchema;
+    output: typeof AdvisoryEventSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_vulnerabilities_v1_advisories, 0);

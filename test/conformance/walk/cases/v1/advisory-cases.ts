@@ -1,10 +1,11 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { importAdvisory } from '../../../../support/import-advisories.ts'
+import { importAdvisory, ownAdvisory } from '../../../../support/import-advisories.ts'
 import { freshName } from '../../../../support/test-server.ts'
 import { long } from '../../bad-fields.ts'
 import { anAdvisory } from '../cases-advisories.ts'
 import { walkedLibrary, withArtifact } from '../cases-libraries.ts'
 import { aReport } from '../cases-security-advisories.ts'
+import type { World } from '../../world.ts'
 import { camelCase, type BadInput, type MethodCase } from '../method-case.ts'
 
 const tooLong: readonly BadInput[] = [
@@ -17,8 +18,90 @@ const badSize: BadInput = { what: 'a negative page size', request: (valid) => ({
 const noEcosystem: BadInput = { what: 'no ecosystem', request: (valid) => ({ ...valid, ecosystems: [] }), fields: ['ecosystems'] }
 const unknownEcosystem: BadInput = { what: 'an unknown ecosystem', request: (valid) => ({ ...valid, ecosystems: [9] }), fields: ['ecosystems'] }
 
+const manual = { detection: { manual: {} } }
+
+/** Makes an advisory by hand, with an event. */
+function newAdvisory(world: World): Promise<JsonObject> {
+  return ownAdvisory(world.server, world.group, { events: [manual] })
+}
+
+async function idOf(advisory: Promise<JsonObject>): Promise<string> {
+  return String((await advisory)['id'])
+}
+
+async function newEvent(world: World): Promise<string> {
+  const [event] = (await newAdvisory(world))['events'] as JsonObject[] // of newAdvisory
+  return String(event?.['id'])
+}
+
+/** Returns bad inputs of an advisory in the field `held`, or as the whole request. */
+function badAdvisories(held?: string): readonly BadInput[] {
+  const rows: readonly { readonly what: string; readonly set: JsonObject; readonly fields: readonly string[] }[] = [
+    { what: 'no artifact', set: { artifactName: '' }, fields: ['artifact_name'] },
+    { what: 'an author that is too long', set: { author: long(513) }, fields: ['author'] },
+    { what: 'more than 100 aliases', set: { aliases: Array.from({ length: 101 }, (_, at) => String(at)) }, fields: ['aliases'] },
+    { what: 'an alias with a line break', set: { aliases: ['a\nb'] }, fields: ['aliases'] },
+    { what: 'an event without a type', set: { events: [{ author: 'me' }] }, fields: ['events.type'] },
+    { what: 'an event with an unknown status', set: { events: [{ ...manual, status: 99 }] }, fields: ['events.status'] },
+    { what: 'a note that is too long', set: { events: [{ fixNotPlanned: { note: long(4097) } }] }, fields: ['events.fix_not_planned.note'] },
+  ]
+  return rows.map(({ what, set, fields }) => ({
+    what,
+    request: (valid) => (held === undefined ? { ...valid, ...set } : { ...valid, [held]: { ...(valid[held] as JsonObject), ...set } }),
+    fields,
+  }))
+}
+
+/** The writes of version 1. */
+const writes: Readonly<Record<string, MethodCase>> = {
+  'Advisories/Create': {
+    request: (world) => ({ parentId: world.group, advisory: { advisoryId: freshName('X'), artifactName: 'walked', artifactType: 'PyPI' } }),
+    badInputs: [
+      { what: 'no advisory', request: ({ parentId = '' }) => ({ parentId }), fields: ['artifact_name'] },
+      { what: 'neither an id nor an alias', request: (valid) => ({ ...valid, advisory: { artifactName: 'a' } }), fields: ['advisory_id'] },
+      {
+        what: 'a second one about the same',
+        code: 6,
+        request: async (valid, world) => ({ ...valid, advisory: { ...(await newAdvisory(world)), events: [] } }),
+      },
+      ...badAdvisories('advisory'),
+    ],
+  },
+  'Advisories/Update': {
+    request: async (world) => ({ id: await idOf(newAdvisory(world)), artifactName: 'replaced', artifactType: 'npm' }),
+    badInputs: [{ what: 'an imported advisory', code: 9, request: async (valid, world) => ({ ...valid, id: await anAdvisory(world) }) }, ...badAdvisories()],
+  },
+  'Advisories/Delete': {
+    request: async (world) => ({ id: await idOf(newAdvisory(world)) }),
+    badInputs: [{ what: 'an imported advisory', code: 9, request: async (_, world) => ({ id: await anAdvisory(world) }) }],
+  },
+  'Advisories/CreateAdvisoryEvent': {
+    request: async (world) => ({ parentId: await idOf(newAdvisory(world)), advisoryEvent: manual }),
+    badInputs: [
+      { what: 'no event', request: ({ parentId = '' }) => ({ parentId }), fields: ['type'] },
+      { what: 'an issue that is too long', request: (valid) => ({ ...valid, advisoryEvent: { ...manual, issue: long(513) } }), fields: ['issue'] },
+      { what: 'an imported advisory', code: 9, request: async (valid, world) => ({ ...valid, parentId: await anAdvisory(world) }) },
+      { what: 'an advisory that does not exist', code: 5, request: (valid, world) => ({ ...valid, parentId: `${world.group}/${'0'.repeat(16)}` }) },
+    ],
+  },
+  'Advisories/ListAdvisoryEvents': { request: async (world) => ({ parentId: await idOf(newAdvisory(world)) }), badInputs: [] },
+  'Advisories/UpdateAdvisoryEvent': {
+    request: async (world) => ({ id: await newEvent(world), ...manual, reviewer: 'walk' }),
+    badInputs: [
+      { what: 'no type', request: ({ id = '' }) => ({ id }), fields: ['type'] },
+      { what: 'a reviewer that is too long', request: (valid) => ({ ...valid, reviewer: long(513) }), fields: ['reviewer'] },
+      {
+        what: 'an event that does not exist',
+        code: 5,
+        request: async (valid, world) => ({ ...valid, id: `${await idOf(newAdvisory(world))}/${'0'.repeat(16)}` }),
+      },
+    ],
+  },
+}
+
 /** The methods of version 1 about advisories, vulnerabilities and libraries. */
 export const advisoryV1Cases: Readonly<Record<string, MethodCase>> = {
+  ...writes,
   'Advisories/List': {
     request: async (world) => {
       await anAdvisory(world)
