@@ -125,6 +125,31 @@ contentsSuite('contents of images', (spec) => {
     expect(await of({ severityLevels: ['LOW'] })).toMatchObject({ totalCount: '0' })
   })
 
+  // docs/spec/advisories.md#hand-made-advisories
+  test('an approved hand-made advisory takes a vulnerability away from images of its group, and its deletion gives it back', async () => {
+    const world = await worldOf(spec)
+    const { group, token, repo } = world
+    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    const id = freshName('CVE-2026').toUpperCase()
+    const affected = [{ package: { ecosystem: 'Alpine:v3.20', name: 'musl' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }] }] }]
+    await importDocuments(spec.server, group, [osvDocument(id, { affected })])
+    await packagesOf(spec, world, { digest })
+    const found = async (request: JsonObject = {}): Promise<unknown[]> =>
+      itemsOf(await spec.ok('ListVulnerabilities', { repoUid: repo, digest, ...request }, { token }), 'vulnerabilities').map((one) => one['id'])
+    expect(await found()).toEqual([id])
+    const team = uidOf(await spec.ok('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))
+    const advisory = { advisoryId: id, artifactName: 'musl', artifactType: 'Alpine:v3.20' }
+    const events = [{ falsePositiveDetermination: { note: 'not called' }, status: 'APPROVED' }]
+    await spec.ok('Advisories/Create', { parentId: team, advisory: { ...advisory, events } }, { token })
+    const made = await spec.ok('Advisories/Create', { parentId: group, advisory: { ...advisory, events: [{ ...events[0], status: 'PENDING' }] } }, { token })
+    // Neither that of another group counts, nor one that is not approved.
+    expect(await found()).toEqual([id])
+    await spec.ok('Advisories/CreateAdvisoryEvent', { parentId: String(made['id']), advisoryEvent: events[0] ?? {} }, { token })
+    expect([await found(), await found({ states: ['NOT_AFFECTED'] })]).toEqual([[], [id]])
+    await spec.ok('Advisories/Delete', { id: String(made['id']) }, { token })
+    expect(await found()).toEqual([id])
+  })
+
   // docs/spec/registry.md#contents-of-images
   test('the packages of an image are read from its layers', async () => {
     const world = await worldOf(spec)
