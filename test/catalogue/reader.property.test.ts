@@ -251,3 +251,15 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
     })
   })
 })
+
+test('a page with large hand-made advisories ends early, and the next one goes on', async () => {
+  const uids = ['1', '2', '3', '4', '5'].map((digit) => trustedUid(`${'a'.repeat(40)}/${digit.repeat(16)}`))
+  const own = uids.map((uid) => ({ uid, name: '', createMs: 0, updateMs: 0, body: new Uint8Array(1024 * 1024) }))
+  const filter: AdvisoryFilter = { groups, uids: undefined, anyOf: [], noneOf: [], text: '' }
+  const query = { filter, order: orderOf([{ field: 'uid', descending: false }]), after: undefined, skip: 0, limit: 200 }
+  const turn = { key: '', signal: new AbortController().signal }
+  const first = await mergedPage(undefined, own, { query, turn })
+  expect([first.advisories.map(({ uid }) => uid), first.hasMore, first.total]).toEqual([uids.slice(0, 3), true, 5])
+  const next = await mergedPage(undefined, own, { query: { ...query, after: first.advisories.at(-1) }, turn })
+  expect([next.advisories.map(({ uid }) => uid), next.hasMore, next.total]).toEqual([uids.slice(3), false, 5])
+})

@@ -167,6 +167,16 @@ export interface AdvisorySource {
   osvPage(query: OsvPageQuery, turn: TaskTurn): Promise<OsvPage>
 }
 
+/** The bytes after which a page of advisories ends. Clients of gRPC accept 4 MiB. */
+export const maxPageBytes = 3 * 1024 * 1024
+
+/** Returns the number of advisories that a page may have: one at least. */
+function fitting(advisories: readonly FoundAdvisory[]): number {
+  let bytes = 0
+  const end = advisories.findIndex(({ body }) => (bytes += body.length) > maxPageBytes)
+  return end < 0 ? advisories.length : Math.max(1, end)
+}
+
 /** A query, and the turn in which it is answered. */
 interface PageAsked {
   readonly query: AdvisoryQuery
@@ -208,5 +218,6 @@ export async function mergedPage(
   // What comes after the end of a page may come after others of the source.
   const end = page.hasMore ? page.advisories.at(-1) : undefined
   const merged = [...page.advisories, ...(end === undefined ? left : left.filter((one) => order.compare(one, end) < 0))].sort(order.compare)
-  return { advisories: merged.slice(0, limit), hasMore: page.hasMore || merged.length > limit, total: page.total + own.length }
+  const advisories = merged.slice(0, Math.min(limit, fitting(merged)))
+  return { advisories, hasMore: page.hasMore || merged.length > advisories.length, total: page.total + own.length }
 }

@@ -1,15 +1,16 @@
 import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite'
 import { trustedUid, type Uid } from '../../base/uid.ts'
-import type {
-  AdvisoryFilter,
-  AdvisoryPage,
-  AdvisoryQuery,
-  FacetValues,
-  FoundAdvisory,
-  OriginAdvisory,
-  OriginQuery,
-  PackageAdvisory,
-  PackageAdvisoryQuery,
+import {
+  maxPageBytes,
+  type AdvisoryFilter,
+  type AdvisoryPage,
+  type AdvisoryQuery,
+  type FacetValues,
+  type FoundAdvisory,
+  type OriginAdvisory,
+  type OriginQuery,
+  type PackageAdvisory,
+  type PackageAdvisoryQuery,
 } from '../../cache/lists/advisory-source.ts'
 import { metaOf, openForReading } from '../files/catalogue-file.ts'
 import { NumberSet } from '../files/number-set.ts'
@@ -19,8 +20,6 @@ import { foldCase, type FactFacet } from './facts.ts'
 
 /** Number of advisories of one id that are read together. */
 const maxPerId = 5_000
-/** The bytes after which a page ends. Clients of gRPC accept 4 MiB. */
-const maxPageBytes = 3 * 1024 * 1024
 
 /** Which advisories to read by id, and how many. */
 interface IdQuery {

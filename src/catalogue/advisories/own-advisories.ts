@@ -95,7 +95,8 @@ export function ownAdvisories(
   if (table.size === 0) return []
   const shown = new Map<Uid, boolean>()
   const found: CachedRecord[] = []
-  for (const record of seen.everywhere ? table.byUid.items(0, table.size) : below(tables, seen.groups)) {
+  const readsAll = seen.everywhere || seen.groups.length > table.size
+  for (const record of readsAll ? table.byUid.items(0, table.size) : below(tables, seen.groups)) {
     const group = trustedUid(record.parent) // an advisory lies in a group
     const isKnown = shown.get(group) ?? (tables.get('Group', group) !== undefined && isShown(group))
     shown.set(group, isKnown)

@@ -185,6 +185,7 @@ export const createAdvisory: Handler = async (services, context, message) => {
   const parent = trustedUid(parentId) // authorization has found the group
   const outcome = await onceByKey(services, { context, message, parent: parentId }, (memory) =>
     commit(services, context, (planning): MutationPlan<Resource> => {
+      if (planning.tables.get('Group', parent) === undefined) throw notFound('Group', parentId)
       const changes = new ChangeSet()
       changes.guard({ kind: 'exists', key: recordKey('Group', parent) })
       const uid = newUid(services, parent)
