@@ -95,6 +95,8 @@ export const wireMessages: Readonly<Record<string, string>> = {
   TermsListAcceptedRequest: '1 group s',
   TermsList: '1 items []TermsListItems',
   TermsListItems: '1 doc_id s, 2 accepted_by s, 3 accepted_at ts',
+  TermsNotAcceptedDetail: '1 missing []MissingDocument',
+  MissingDocument: '1 id s, 2 label s, 3 url s',
   RegistryCreateRepoRequest: '1 parent_id s, 2 repo Repo, 3 prevent_existing b',
   Repo: '1 id s, 2 name s, 3 catalog_tier e, 4 bundles []s, 5 readme s, 6 sync_config=sync_config SyncConfig, 7 custom_overlay CustomOverlay, 8 aliases []s, 9 create_time ts, 10 active_tags []s, 11 description s',
   SyncConfig: '1 source s, 2 unique_tags b, 3 expiration ts, 4 google s, 5 amazon s, 6 azure s, 7 sync_apks b, 8 apko_overlay s, 9 grace_period b',

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/iam/v1/terms.proto.
  */
 export const file_taproot_iam_v1_terms: GenFile = /*@__PURE__*/
-  fileDesc("Chp0YXByb290L2lhbS92MS90ZXJtcy5wcm90bxIOdGFwcm9vdC5pYW0udjEiQgoSQWNjZXB0VGVybXNSZXF1ZXN0EhYKBWdyb3VwGAEgASgJQgfgQQKQ5xgBEhQKDGRvY3VtZW50X2lkcxgCIAMoCSI6ChNBY2NlcHRUZXJtc1Jlc3BvbnNlEg0KBWdyb3VwGAEgASgJEhQKDGRvY3VtZW50X2lkcxgCIAMoCSJmChhMaXN0QWNjZXB0ZWRUZXJtc1JlcXVlc3QSFgoFZ3JvdXAYASABKAlCB+BBApDnGAESDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFImUKDUFjY2VwdGVkVGVybXMSDgoGZG9jX2lkGAEgASgJEhMKC2FjY2VwdGVkX2J5GAIgASgJEi8KC2FjY2VwdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI5CglUZXJtc0xpc3QSLAoFaXRlbXMYASADKAsyHS50YXByb290LmlhbS52MS5BY2NlcHRlZFRlcm1zMtcCCgVUZXJtcxK0AQoLQWNjZXB0VGVybXMSIi50YXByb290LmlhbS52MS5BY2NlcHRUZXJtc1JlcXVlc3QaIy50YXByb290LmlhbS52MS5BY2NlcHRUZXJtc1Jlc3BvbnNlIlyQAgKq5xgyCAISApkRGhkKFWlhbS50ZXJtcy5hY2NlcHRlZC52MRACIg9UZXJtc0FjY2VwdGFuY2WC0+STAh06ASoiGC9pYW0vdjEvdGVybXMve2dyb3VwPSoqfRKWAQoMTGlzdEFjY2VwdGVkEigudGFwcm9vdC5pYW0udjEuTGlzdEFjY2VwdGVkVGVybXNSZXF1ZXN0GhkudGFwcm9vdC5pYW0udjEuVGVybXNMaXN0IkGQAgGq5xgaCAISApoRIg9UZXJtc0FjY2VwdGFuY2UogAKC0+STAhoSGC9pYW0vdjEvdGVybXMve2dyb3VwPSoqfWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule]);
+  fileDesc("Chp0YXByb290L2lhbS92MS90ZXJtcy5wcm90bxIOdGFwcm9vdC5pYW0udjEiQgoSQWNjZXB0VGVybXNSZXF1ZXN0EhYKBWdyb3VwGAEgASgJQgfgQQKQ5xgBEhQKDGRvY3VtZW50X2lkcxgCIAMoCSI6ChNBY2NlcHRUZXJtc1Jlc3BvbnNlEg0KBWdyb3VwGAEgASgJEhQKDGRvY3VtZW50X2lkcxgCIAMoCSJmChhMaXN0QWNjZXB0ZWRUZXJtc1JlcXVlc3QSFgoFZ3JvdXAYASABKAlCB+BBApDnGAESDwoGb2Zmc2V0GOkHIAEoBRINCgRwYWdlGOoHIAEoBRISCglwYWdlX3NpemUY6wcgASgFImUKDUFjY2VwdGVkVGVybXMSDgoGZG9jX2lkGAEgASgJEhMKC2FjY2VwdGVkX2J5GAIgASgJEi8KC2FjY2VwdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCI5CglUZXJtc0xpc3QSLAoFaXRlbXMYASADKAsyHS50YXByb290LmlhbS52MS5BY2NlcHRlZFRlcm1zIjkKD01pc3NpbmdEb2N1bWVudBIKCgJpZBgBIAEoCRINCgVsYWJlbBgCIAEoCRILCgN1cmwYAyABKAkiSgoWVGVybXNOb3RBY2NlcHRlZERldGFpbBIwCgdtaXNzaW5nGAEgAygLMh8udGFwcm9vdC5pYW0udjEuTWlzc2luZ0RvY3VtZW50MtcCCgVUZXJtcxK0AQoLQWNjZXB0VGVybXMSIi50YXByb290LmlhbS52MS5BY2NlcHRUZXJtc1JlcXVlc3QaIy50YXByb290LmlhbS52MS5BY2NlcHRUZXJtc1Jlc3BvbnNlIlyQAgKq5xgyCAISApkRGhkKFWlhbS50ZXJtcy5hY2NlcHRlZC52MRACIg9UZXJtc0FjY2VwdGFuY2WC0+STAh06ASoiGC9pYW0vdjEvdGVybXMve2dyb3VwPSoqfRKWAQoMTGlzdEFjY2VwdGVkEigudGFwcm9vdC5pYW0udjEuTGlzdEFjY2VwdGVkVGVybXNSZXF1ZXN0GhkudGFwcm9vdC5pYW0udjEuVGVybXNMaXN0IkGQAgGq5xgaCAISApoRIg9UZXJtc0FjY2VwdGFuY2UogAKC0+STAhoSGC9pYW0vdjEvdGVybXMve2dyb3VwPSoqfWIGcHJvdG8z", [file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule]);
 
 /**
  * @generated from message taproot.iam.v1.AcceptTermsRequest
@@ -145,6 +145,54 @@ export type TermsList = Message<"taproot.iam.v1.TermsList"> & {
  */
 export const TermsListSchema: GenMessage<TermsList> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v1_terms, 4);
+
+/**
+ * A document that must still be accepted.
+ *
+ * @generated from message taproot.iam.v1.MissingDocument
+ */
+export type MissingDocument = Message<"taproot.iam.v1.MissingDocument"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string label = 2;
+   */
+  label: string;
+
+  /**
+   * @generated from field: string url = 3;
+   */
+  url: string;
+};
+
+/**
+ * Describes the message taproot.iam.v1.MissingDocument.
+ * Use `create(MissingDocumentSchema)` to create a new message.
+ */
+export const MissingDocumentSchema: GenMessage<MissingDocument> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_terms, 5);
+
+/**
+ * Detail of the error with code 9 `terms not accepted`. No method of Taproot answers it.
+ *
+ * @generated from message taproot.iam.v1.TermsNotAcceptedDetail
+ */
+export type TermsNotAcceptedDetail = Message<"taproot.iam.v1.TermsNotAcceptedDetail"> & {
+  /**
+   * @generated from field: repeated taproot.iam.v1.MissingDocument missing = 1;
+   */
+  missing: MissingDocument[];
+};
+
+/**
+ * Describes the message taproot.iam.v1.TermsNotAcceptedDetail.
+ * Use `create(TermsNotAcceptedDetailSchema)` to create a new message.
+ */
+export const TermsNotAcceptedDetailSchema: GenMessage<TermsNotAcceptedDetail> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v1_terms, 6);
 
 /**
  * Documents that organisations have accepted, for clients of version 1.
