@@ -157,9 +157,10 @@ async function assertOwn(services: Services, uid: string): Promise<void> {
   throw DomainError.precondition([{ type: 'ADVISORY_IMPORTED', subject: uid, description }], { reason: 'ADVISORY_IMPORTED' })
 }
 
-function existing({ tables }: Planning, context: Context, uid: string): CachedRecord {
+/** Returns the advisory with this uid. Throws code 5 that has what the request names. */
+function existing({ tables }: Planning, context: Context, { uid, named = uid }: { readonly uid: string; readonly named?: string }): CachedRecord {
   const record = isUid(uid) ? tables.get(kind, uid) : undefined
-  if (record === undefined) throw notFound(kind, uid)
+  if (record === undefined) throw notFound(kind, named)
   assertEtag(record, context.ifMatch)
   return record
 }
@@ -217,7 +218,7 @@ export const updateAdvisory: Handler = async (services, context, message) => {
   assertAdvisory(advisory)
   await assertOwn(services, advisory.id)
   const updated = await commit(services, context, (planning): MutationPlan<Resource> => {
-    const cached = existing(planning, context, advisory.id)
+    const cached = existing(planning, context, { uid: advisory.id })
     const current = messageOf(cached, kind)
     const record = advisoryOf(planning, advisory, current)
     const isReviewed = current.events.some(({ reviewState }) => finalStates.includes(reviewState))
@@ -235,7 +236,7 @@ export const deleteAdvisory: Handler = async (services, context, message) => {
   const { id } = message as v1.DeleteAdvisoryRequest // the method's input
   await assertOwn(services, id)
   await commit(services, context, (planning): MutationPlan<undefined> => {
-    const record = existing(planning, context, id)
+    const record = existing(planning, context, { uid: id })
     const changes = new ChangeSet()
     changes.remove(ownAdvisoryKind, record)
     emit(planning, context, { changes, subject: id, body: { desc: context.method.input, message } })
@@ -248,11 +249,11 @@ export const deleteAdvisory: Handler = async (services, context, message) => {
 async function changeEvents(
   services: Services,
   context: Context,
-  { uid, change }: { uid: string; change: (planning: Planning, record: AdvisoryRecord) => v2.AdvisoryEvent },
+  { uid, named, change }: { uid: string; named: string; change: (planning: Planning, record: AdvisoryRecord) => v2.AdvisoryEvent },
 ): Promise<v2.AdvisoryEvent> {
   await assertOwn(services, uid)
   return commit(services, context, (planning): MutationPlan<v2.AdvisoryEvent> => {
-    const cached = existing(planning, context, uid)
+    const cached = existing(planning, context, { uid, named })
     const record = clone<typeof v2.AdvisorySchema>(v2.AdvisorySchema, messageOf(cached, kind))
     const event = change(planning, record)
     const { changes } = planUpdate(planning, context, { cached, record })
@@ -266,6 +267,7 @@ export const createAdvisoryEvent: Handler = async (services, context, message) =
   assertEvent(advisoryEvent)
   const event = await changeEvents(services, context, {
     uid: parentId,
+    named: parentId,
     change(planning, record) {
       if (record.events.length >= most.events)
         throw DomainError.precondition([{ type: 'TOO_MANY_EVENTS', subject: parentId, description: `an advisory has at most ${most.events} events` }], {
@@ -286,6 +288,7 @@ export const updateAdvisoryEvent: Handler = async (services, context, message) =
   assertEvent(change)
   const event = await changeEvents(services, context, {
     uid,
+    named: change.id,
     change(planning, record) {
       const at = record.events.findIndex((one) => one.uid === change.id)
       const current = record.events[at]

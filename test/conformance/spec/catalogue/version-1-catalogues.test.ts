@@ -46,22 +46,20 @@ specSuite('catalogues in version 1', (spec) => {
   })
 
   // docs/spec/version-1.md#advisories
-  test('a list of advisories by id alone also has a withdrawn one, and answers alike for a missing and a hidden one', async () => {
+  test('a list of advisories by id answers alike for a missing, a hidden and a withdrawn one', async () => {
     const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const name = freshName('pkg')
     await importDocuments(spec.server, group, [osvDocument(`A-${name}`, about(name))])
     const [shown = {}] = itemsOf(await spec.ok('ListAdvisories', { artifactNames: [name] }, { token }), 'advisories')
     const id = uidOf(shown)
-    await importDocuments(spec.server, group, [
-      osvDocument(`A-${name}`, { ...about(name), withdrawn: '2026-03-01T00:00:00Z', modified: '2026-03-01T00:00:00Z' }),
-    ])
-    expect(idsOf(await spec.ok('Advisories/List', { artifactName: [name] }, { token }))).toEqual([])
-    expect(itemsOf(await spec.ok('Advisories/List', { id }, { token }), 'items')).toMatchObject([{ id, deletedAt: '2026-03-01T00:00:00.000Z' }])
     const hidden = await spec.call('Advisories/List', { id }, { token: other.token, requestId: 'v1' })
     const missing = await spec.call('Advisories/List', { id: `${group}/${'0'.repeat(16)}` }, { token, requestId: 'v1' })
-    expect(hidden.body).toMatchObject({ items: [], totalCount: '0' })
+    expect(idsOf(hidden.body)).toEqual([])
     expect(hidden.raw).toBe(missing.raw)
     expect(idsOf(await spec.ok('Advisories/List', { id: 'none' }, { token }))).toEqual([])
+    const withdrawn = { ...about(name), withdrawn: '2026-03-01T00:00:00Z', modified: '2026-03-01T00:00:00Z' }
+    await importDocuments(spec.server, group, [osvDocument(`A-${name}`, withdrawn)])
+    expect((await spec.call('Advisories/List', { id }, { token, requestId: 'v1' })).raw).toBe(missing.raw)
   })
 
   // docs/spec/version-1.md#libraries
