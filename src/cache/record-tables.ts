@@ -27,6 +27,7 @@ export type RecordListener = (kind: string, old: CachedRecord | undefined, recor
 /** Prefixes of index keys whose entries are kept in memory, because readers need them. All other index keys only serve as guards of transactions. */
 export const keptPrefixes = [
   'i/manifests/',
+  'i/indexes/',
   'i/owners/',
   founderPrefix,
   heldNamePrefix,

@@ -10,6 +10,7 @@ export { getRawVulnReportV1, listCumulativeVulnCountReportsV1, listVulnCountRepo
 export { listEolTags, listEolTagsV1 } from './list-eol-tags.ts'
 export { ContentsJob, type ContentsObserver } from './contents-job.ts'
 export { Segments } from './segments/segments.ts'
+export { imageFacts } from './image-facts.ts'
 export { vulnerabilitiesIn } from './image-vulnerabilities.ts'
 export { listVulnerabilities } from './list-vulnerabilities.ts'
 export { listPackageImages } from './list-package-images.ts'

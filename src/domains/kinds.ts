@@ -13,7 +13,7 @@ import {
 import { ownAdvisoryKind } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { subscriptionKind } from '../events/index.ts'
-import { repoKind, tagKind } from '../registry/index.ts'
+import { pullPolicyKind, repoKind, tagKind } from '../registry/index.ts'
 
 /** Every kind that is implemented. The methods of any other kind answer code 12. */
 export const kinds: ReadonlyMap<string, AnyKind> = new Map(
@@ -29,6 +29,7 @@ export const kinds: ReadonlyMap<string, AnyKind> = new Map(
     termsAcceptanceKind,
     repoKind,
     tagKind,
+    pullPolicyKind,
     subscriptionKind,
   ].map((kind) => [kind.index.kind, kind]),
 )

@@ -44,9 +44,12 @@ export interface Happening extends Happened {
   readonly caller: Caller
 }
 
+/** What an event about a request to the registry host says: the type between the prefix and the version. */
+export type TrafficKind = 'push' | 'pull' | 'policy.violated'
+
 /** The data of an event about a request to the registry host. */
 export interface TrafficHappening extends Omit<Happened, 'source'> {
-  readonly kind: 'push' | 'pull'
+  readonly kind: TrafficKind
   /** The name of the registry host. */
   readonly host: string
   readonly group: string

@@ -19,7 +19,7 @@ import type { TaskTurn } from '../base/task-thread.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
-import type { ContentsSource, ImageName, ImageVulnerability } from '../cache/lists/contents-source.ts'
+import type { ContentsSource, ImageFacts, ImageName, ImageVulnerability } from '../cache/lists/contents-source.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
@@ -133,6 +133,8 @@ export interface Services {
   readonly imageContents: ContentsSource | undefined
   /** Resolves with the vulnerabilities that affect an image, each once; undefined if its contents are not known. */
   readonly vulnerabilitiesIn: (image: ImageName, turn: TaskTurn) => Promise<readonly ImageVulnerability[] | undefined>
+  /** Resolves with what is known of images of one repo for decisions about pulls. What this process does not know is a gap, never an error. */
+  readonly imageFacts: (repo: Uid, images: readonly Digest[], turn: TaskTurn) => Promise<readonly ImageFacts[]>
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined
   /** The catalogues that are kept; undefined without an upstream. */

@@ -43,12 +43,15 @@ export function attributesOf(event: OutboxEvent): Readonly<Record<string, string
   return Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== ''))
 }
 
-/** Returns the event's payload as proto JSON; null if it has none. Registry traffic includes its empty fields, except optional ones. */
+/** Returns the event's payload as proto JSON; null if it has none. Registry traffic includes its empty fields, except optional ones and `policy_results`. */
 function payloadOf({ bodyType, body }: OutboxEvent): JsonValue {
   if (bodyType === '') return null
   const desc = registry.getMessage(bodyType)
   if (desc === undefined) throw new TypeError(`no message ${bodyType}`)
-  return toJson(desc, fromBinary(desc, body), { registry, alwaysEmitImplicit: bodyType === RegistryTrafficSchema.typeName })
+  if (bodyType !== RegistryTrafficSchema.typeName) return toJson(desc, fromBinary(desc, body), { registry })
+  const traffic = toJson(RegistryTrafficSchema, fromBinary(RegistryTrafficSchema, body), { registry, alwaysEmitImplicit: true }) as JsonObject // of a message
+  const { policy_results: results, ...rest } = traffic
+  return Array.isArray(results) && results.length === 0 ? rest : traffic
 }
 
 /** Returns the data of an event: the actor and the payload (docs/spec/events.md#event-bodies). Throws if the payload cannot be decoded. */

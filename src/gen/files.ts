@@ -46,6 +46,7 @@ import { file_taproot_registry_v2_contents } from './taproot/registry/v2/content
 import { file_taproot_registry_v2_eol_tags } from './taproot/registry/v2/eol_tags_pb.ts'
 import { file_taproot_registry_v2_history } from './taproot/registry/v2/history_pb.ts'
 import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb.ts'
+import { file_taproot_registry_v2_pull_policies } from './taproot/registry/v2/pull_policies_pb.ts'
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
 import { file_taproot_registry_v2_vuln_reports } from './taproot/registry/v2/vuln_reports_pb.ts'
@@ -107,6 +108,7 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_eol_tags,
   file_taproot_registry_v2_history,
   file_taproot_registry_v2_images,
+  file_taproot_registry_v2_pull_policies,
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
   file_taproot_registry_v2_vuln_reports,

@@ -18,7 +18,7 @@ import { endWhenIdle, beginDrain } from './oci/blobs/idle-limit.ts'
 import { RegistryExchange } from './oci/exchange.ts'
 import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
-import type { BlobSource } from './oci/oci-host.ts'
+import type { BlobSource, OciHost } from './oci/oci-host.ts'
 import { TrafficEvents, type ReportedRequest, type TrafficEventsOptions, type TrafficOutcome } from './oci/traffic-events.ts'
 import { requestTarget } from './oci/request-target.ts'
 import { displayNameOf, trafficBody } from './records/traffic.ts'
@@ -89,6 +89,8 @@ export interface RegistryHostOptions {
   readonly observe?: Observe
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
+  /** Called with what the pull policies above a repo decide about each pull of a manifest. */
+  readonly observeVerdict?: OciHost['observeVerdict']
   /** Called for each token request, with the HTTP status of the response and the duration in seconds. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
   /** Length of the time window in which equal requests get only one event, in milliseconds. If 0, each request gets one. */
@@ -138,6 +140,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     clientAddress,
     ...(options.observe && { observe: options.observe }),
     ...(options.observeBlob && { observeBlob: options.observeBlob }),
+    ...(options.observeVerdict && { observeVerdict: options.observeVerdict }),
   })
   return {
     gate,

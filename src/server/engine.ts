@@ -21,7 +21,7 @@ import type { Clock, Random } from '../base/runtime.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, Segments, VulnerabilityCounts, vulnerabilitiesIn } from '../contents/index.ts'
+import { ContentsJob, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -183,6 +183,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     content: upstream === undefined ? undefined : contentSource(upstream),
     imageContents,
     vulnerabilitiesIn: (image, turn) => vulnerabilitiesIn(services, image, turn),
+    imageFacts: (repo, images, turn) => imageFacts(services, { repo, images }, turn),
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,

@@ -30,14 +30,19 @@ import { ReadLimiter } from '../transport/read-limit.ts'
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 
-/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, and `taproot_registry_traffic_events_total` by outcome. */
-function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'observeTraffic'>> {
+/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, `taproot_registry_pull_policy_verdicts_total` by decision, and `taproot_registry_traffic_events_total` by outcome. */
+function createRegistryMetrics(
+  registry: Registry,
+): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'observeTraffic' | 'observeVerdict'>> {
   const registers = [registry]
   const labelNames = ['route', 'method', 'status'] as const
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
   const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
   const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
+  const verdictsHelp = 'Pulls of manifests that pull policies decided about'
+  const verdicts = new Counter({ name: 'taproot_registry_pull_policy_verdicts_total', help: verdictsHelp, labelNames: ['decision'], registers })
+  const decisions = { allow: verdicts.labels('allow'), warn: verdicts.labels('warn'), deny: verdicts.labels('deny') }
   const traffic = new Counter({ name: 'taproot_registry_traffic_events_total', help: 'Events of pulls and failed pushes', labelNames: ['outcome'], registers })
   const outcomes = { written: traffic.labels('written'), repeated: traffic.labels('repeated'), lost: traffic.labels('lost') }
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
@@ -62,6 +67,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
     observe: count,
     observeToken: ({ status, seconds }) => childOf('token', 'any', status)(seconds),
     observeBlob: (source) => blobs.inc({ source }),
+    observeVerdict: (decision) => decisions[decision].inc(),
     observeTraffic: (outcome, events) => outcomes[outcome].inc(events),
   }
 }

@@ -112,9 +112,30 @@ interface Served {
   close(): Promise<void>
 }
 
-/** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns functions that end this. */
-function serveCatalogues({ catalogues, imageContents }: Engine): (() => Promise<void>)[] {
-  return [catalogues?.serve(), imageContents?.serve()].filter((end) => end !== undefined)
+/** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns a function that ends this. */
+function serveCatalogues({ catalogues, imageContents }: Engine): () => Promise<void> {
+  const ends = [catalogues?.serve(), imageContents?.serve()]
+  return async () => {
+    for (const end of ends) await end?.()
+  }
+}
+
+/**
+ * Serves catalogues and contents of images in a process that serves the registry and not the API. Begins once there is a pull policy: nothing else there needs
+ * them. Returns a function that ends this.
+ */
+function serveForPolicies(engine: Engine, serves: readonly Part[]): () => Promise<void> {
+  const { cache } = engine
+  if (!serves.includes('registry')) return () => Promise.resolve()
+  let end: (() => Promise<void>) | undefined
+  const begin = (): void => void (end ??= serveCatalogues(engine))
+  const look = (): void => (cache.tables.table('PullPolicy').size > 0 ? begin() : undefined)
+  const forget = [cache.onRecord((kind, _, record) => (kind === 'PullPolicy' && record !== undefined ? begin() : undefined)), cache.onReset(look)]
+  look()
+  return async () => {
+    for (const stop of forget) stop()
+    await end?.()
+  }
 }
 
 /** Creates the API's port without opening it. */
@@ -257,7 +278,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments: auditLog.segments, ...sharesOf(serves, options) }
-    for (const end of background.works || serves.includes('api') ? serveCatalogues(engine) : []) cleanups.add(end)
+    cleanups.add(background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves))
     cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const host =

@@ -91,6 +91,11 @@ export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
 }
 
+/** Returns the key that is rewritten when an index is pushed to the repo. What is known of the indexes of the repo is valid only while it stays the same. */
+export function indexesKey(repo: Uid): string {
+  return `i/indexes/${repo}`
+}
+
 /** Returns the key of the SCIM credentials of an identity provider. Its value is an encoded ScimState. It does not exist before the first token is issued. */
 export function scimKey(provider: Uid): string {
   return `${scimPrefix}${provider}`
@@ -140,7 +145,7 @@ export function pauseKey(subscription: Uid): string {
 export const pausePrefix = 'i/paused/'
 
 /** Key spaces below `i/` whose keys end with a uid. Such a key belongs to that uid's root. */
-const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota', 'paused'])
+const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'indexes', 'released', 'scim', 'quota', 'paused'])
 
 /**
  * Returns the uid of the root (organisation, person or built-in role) to whose data a watched key belongs. Undefined for data of the whole platform: names of

@@ -5,6 +5,7 @@ import { messageOf, type RecordTypes } from '../../src/cache/records/record-type
 import { recordOfEnvelope } from '../../src/cache/records/record-factory.ts'
 import { storedKinds } from '../../src/domains/kinds.ts'
 import { envelopeOf } from '../../src/engine/record-codec.ts'
+import { PullPolicySchema } from '../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { SubscriptionSchema } from '../../src/gen/taproot/events/v2/subscriptions_pb.ts'
 import { AccountAssociationSchema } from '../../src/gen/taproot/iam/v2/account_associations_pb.ts'
 import { ExternalGroupRoleMappingSchema } from '../../src/gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
@@ -31,6 +32,7 @@ const schemas: { readonly [Kind in keyof RecordTypes]: GenMessage<RecordTypes[Ki
   GroupInvite: GroupInviteSchema,
   Identity: IdentitySchema,
   IdentityProvider: IdentityProviderSchema,
+  PullPolicy: PullPolicySchema,
   Repo: RepoSchema,
   Role: RoleSchema,
   RoleBinding: RoleBindingSchema,

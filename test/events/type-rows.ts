@@ -188,6 +188,8 @@ const providerRows: Rows = {
   },
 }
 
+const newPullPolicy = (): JsonObject => ({ name: freshName('policy'), rules: [{ denyDeprecated: true, mode: 'WARN' }] })
+
 const otherRows: Rows = {
   'api.platform.registry.repo.created.v1': (scene) =>
     recordEvent(scene, 'CreateRepo', { parent: scene.group, repo: { name: freshName('repo') } }, '/registry/v2/repos'),
@@ -202,6 +204,19 @@ const otherRows: Rows = {
     const event = await deleteEvent(scene, 'DeleteTag', await newTag(scene, await newRepo(scene)), '/registry/v2/tags')
     return { ...event, group: scene.group }
   },
+  'api.platform.registry.pull_policy.created.v1': (scene) =>
+    recordEvent(scene, 'CreatePullPolicy', { parent: scene.group, pullPolicy: newPullPolicy() }, '/registry/v2/pullPolicies'),
+  'api.platform.registry.pull_policy.updated.v1': async (scene) => {
+    const uid = await scene.make('CreatePullPolicy', { parent: scene.group, pullPolicy: newPullPolicy() })
+    return recordEvent(scene, 'UpdatePullPolicy', { pullPolicy: { uid, description: 'a policy' } }, '/registry/v2/pullPolicies')
+  },
+  'api.platform.registry.pull_policy.deleted.v1': async (scene) =>
+    deleteEvent(
+      scene,
+      'DeletePullPolicy',
+      await scene.make('CreatePullPolicy', { parent: scene.group, pullPolicy: newPullPolicy() }),
+      '/registry/v2/pullPolicies',
+    ),
   'api.events.subscription.created.v1': async (scene) => {
     const event = await recordEvent(scene, 'CreateSubscription', { parent: scene.group, subscription }, '/events/v2/subscriptions')
     // The progress of deliveries is not part of the record.

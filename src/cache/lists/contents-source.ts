@@ -1,4 +1,5 @@
 import type { Digest } from '../../base/digest.ts'
+import type { Vulnerability_SeverityLevel } from '../../gen/taproot/registry/v2/contents_pb.ts'
 import type { Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
@@ -43,6 +44,26 @@ export interface ReadImage extends ImageName, ContentsFacts {
 export interface ImageVulnerability {
   readonly id: string
   readonly aliases: readonly string[]
+}
+
+/** A vulnerability in an image, as far as a decision about a pull needs it. */
+export interface DecisiveVulnerability {
+  /** Its id, and then its other names. */
+  readonly names: readonly string[]
+  /** The severity in the package where it is worst; `UNKNOWN` if there is no score for one of them. */
+  readonly level: Vulnerability_SeverityLevel
+  /** False while it is only under investigation. */
+  readonly isCertain: boolean
+}
+
+/** What is known of an image for a decision about a pull. */
+export interface ImageFacts {
+  readonly digest: Digest
+  /** Undefined while the image was not read. */
+  readonly hasSbom: boolean | undefined
+  readonly vulnerabilities: readonly DecisiveVulnerability[]
+  /** Why there may be more vulnerabilities, for people; empty if all are known. */
+  readonly gap: string
 }
 
 /** A package in an image. */

@@ -8,6 +8,7 @@ import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_provide
 import type { RoleBinding } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { TermsAcceptance } from '../../gen/taproot/iam/v2/terms_pb.ts'
+import type { PullPolicy } from '../../gen/taproot/registry/v2/pull_policies_pb.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
@@ -23,6 +24,7 @@ export interface RecordTypes {
   readonly GroupInvite: GroupInvite
   readonly Identity: Identity
   readonly IdentityProvider: IdentityProvider
+  readonly PullPolicy: PullPolicy
   readonly Repo: Repo
   readonly Role: Role
   readonly RoleBinding: RoleBinding

@@ -24,6 +24,7 @@ const otherTypes: readonly (readonly [type: string, kind: string])[] = [
   [`${apiTypePrefix}auth.session.mapped.v1`, 'Identity'],
   ['dev.taproot.registry.push.v1', 'Repo'],
   [pullType, 'Repo'],
+  ['dev.taproot.registry.policy.violated.v1', 'Repo'],
 ]
 
 /** Returns the capabilities that list records of a kind; undefined for a kind without a list method. */

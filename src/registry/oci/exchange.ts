@@ -1,7 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../base/client-address.ts'
+import type { Digest } from '../../base/digest.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { AdmittedRequest, Presented } from '../gate.ts'
+import type { PolicyResult } from '../policies/verdict.ts'
 import { endWhenIdle } from './blobs/idle-limit.ts'
 import { requestTarget } from './request-target.ts'
 
@@ -31,6 +33,8 @@ export class RegistryExchange implements Presented {
   readonly path: string
   /** The result of the gate's last admission. */
   admitted: AdmittedRequest | undefined
+  /** What pull policies say about the pull of a manifest; undefined if there is none. */
+  judged: { readonly digest: Digest; readonly results: readonly PolicyResult[] } | undefined
   readonly #search: string
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined

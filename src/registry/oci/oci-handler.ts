@@ -16,6 +16,7 @@ import { deleteManifest, getManifest, putManifest } from './manifests/manifest-r
 import { errorBody, isServerError, toRegistryError } from './oci-errors.ts'
 import type { OciHost } from './oci-host.ts'
 import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
+import { PullChecks } from '../policies/pull-checks.ts'
 import { reportFailure } from './reports.ts'
 import { readBody } from './blobs/request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './blobs/upload-routes.ts'
@@ -30,7 +31,7 @@ export type HistoryRoute = (exchange: RegistryExchange, path: { readonly reposit
 export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
 
 /** Dependencies and limits of the handler. */
-export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'idleMs'> {
+export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'pullChecks' | 'idleMs'> {
   readonly history: HistoryRoute
   /** How long a client may send or read nothing of a body, in milliseconds; default 60,000. */
   readonly idleMs?: number
@@ -91,7 +92,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     read: (name, signal) => readBlob(options, name, signal),
     failed: ({ repo, digest }, error) => services.log.warn('a blob was not loaded into memory', { repo, digest, error: errorText(error) }),
   })
-  const host: OciHost = { ...options, cache, blobs, idleMs: options.idleMs ?? defaultIdleMs }
+  const host: OciHost = { ...options, cache, blobs, pullChecks: new PullChecks(services), idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()

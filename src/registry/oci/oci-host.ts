@@ -10,6 +10,8 @@ import type { Upstream } from '../upstream/upstream.ts'
 import type { BlobCache } from './blobs/blob-cache.ts'
 import type { RegistryExchange } from './exchange.ts'
 import type { ManifestCache } from './manifests/manifest-cache.ts'
+import type { PullChecks } from '../policies/pull-checks.ts'
+import type { PullVerdict } from '../policies/verdict.ts'
 import type { ReportedRequest } from './traffic-events.ts'
 
 /** Source of a blob's bytes: this process, the upstream, or a storage URL that the client is redirected to. */
@@ -25,6 +27,7 @@ export interface OciHost {
   readonly sealer: Keyring
   readonly cache: ManifestCache
   readonly blobs: BlobCache
+  readonly pullChecks: PullChecks
   /** The name by which clients reach this host; also the source of events. */
   readonly registryHost: string
   /** True if `_catalog` is enabled. */
@@ -33,6 +36,8 @@ export interface OciHost {
   readonly idleMs: number
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
+  /** Called with what the pull policies above a repo decide about each pull of a manifest. */
+  readonly observeVerdict?: (decision: PullVerdict['decision']) => void
   /** Records a request for its event. */
   report(request: ReportedRequest): void
 }

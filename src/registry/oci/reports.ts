@@ -1,11 +1,14 @@
+import { create } from '@bufbuild/protobuf'
 import { parseDigest, type Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
+import { PullPolicyResultSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { AdmittedRequest } from '../gate.ts'
 import type { Traffic } from '../records/traffic.ts'
 import type { RegistryError } from '../registry-error.ts'
 import type { RegistryExchange } from './exchange.ts'
 import type { OciHost } from './oci-host.ts'
 import type { OciPath, OciPathKind } from './oci-path.ts'
+import type { ReportedRequest } from './traffic-events.ts'
 
 /** Maximum length of the user agent in an event, in characters. */
 const maxUserAgentLength = 512
@@ -46,10 +49,27 @@ interface Pulled {
 export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, repo, digest, tag, type, method }: Pulled): void {
   const { repository, caller } = entry
   const timeMs = host.services.clock.now()
-  host.report({ kind: 'pull', ...trafficOf(host, exchange), repo, repository, digest, ...(tag !== undefined && { tag }), type, method, caller, timeMs })
+  const named = { repo, repository, digest, ...(tag !== undefined && { tag }), type, method, caller, timeMs }
+  reportWithPolicies(host, exchange, { kind: 'pull', ...trafficOf(host, exchange), ...named })
 }
 
-type FailedRequest = Pick<Parameters<OciHost['report']>[0], 'kind' | 'type'>
+/** Records a request for its event, with what pull policies say about it. A violation has an event of its own. */
+function reportWithPolicies(host: OciHost, exchange: RegistryExchange, request: ReportedRequest): void {
+  const { judged } = exchange
+  if (judged === undefined) {
+    host.report(request)
+    return
+  }
+  const policyResults = judged.results.map(({ policy, name, mode, result, reasons }) =>
+    create(PullPolicyResultSchema, { policyId: policy, policyName: name, mode, result, reasons: [...reasons] }),
+  )
+  const reported = { ...request, digest: judged.digest, policyResults }
+  host.report(reported)
+  const isRefused = request.error?.code === 'DENIED'
+  if (isRefused || policyResults.some(({ result }) => result === 'VIOLATED')) host.report({ ...reported, kind: 'policy.violated' })
+}
+
+type FailedRequest = Pick<ReportedRequest, 'kind' | 'type'>
 
 /** Kinds of request whose failures get an event. A HEAD of a blob gets none, since each push uses it to find blobs that it need not send. */
 const failing: Partial<Record<OciPathKind, Readonly<Record<string, FailedRequest>>>> = {
@@ -69,7 +89,7 @@ export function reportFailure(host: OciHost, exchange: RegistryExchange, { path,
   const { admitted } = exchange
   if (row === undefined || admitted?.target.kind !== 'repo' || exchange.signal.aborted) return
   const { repository, caller, target } = admitted
-  host.report({
+  reportWithPolicies(host, exchange, {
     ...row,
     ...trafficOf(host, exchange),
     ...namedIn(exchange, path),

@@ -1,12 +1,13 @@
 import type { Log } from '../../base/log.ts'
 import { rootOf, type Uid } from '../../base/uid.ts'
+import type { TrafficKind } from '../../engine/outbox.ts'
 import type { Caller } from '../../engine/services.ts'
 import { StoreError } from '../../store/store.ts'
 import type { Traffic } from '../records/traffic.ts'
 
-/** A request whose event is written after its response: a pull, or a failed push. */
+/** A request whose event is written after its response: a pull, a failed push, or a pull that violates a pull policy. */
 export interface ReportedRequest extends Omit<Traffic, 'host' | 'displayName'> {
-  readonly kind: 'push' | 'pull'
+  readonly kind: TrafficKind
   readonly repo: Uid
   /** Undefined if the caller is anonymous. */
   readonly caller: Caller | undefined
@@ -50,8 +51,9 @@ const maxRemembered = 50_000
  * Returns a text that is the same for equal requests: the caller, the action and its result. Anonymous callers are distinguished by
  * address.
  */
-function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error }: ReportedRequest): string {
-  return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''}`
+function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error, policyResults = [] }: ReportedRequest): string {
+  const results = policyResults.map(({ policyId, mode, result }) => `${policyId} ${mode} ${result}`)
+  return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''} ${results.join()}`
 }
 
 /**

@@ -5,7 +5,7 @@ import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import { manifestsKey, recordKey } from '../../store/keys.ts'
+import { indexesKey, manifestsKey, recordKey } from '../../store/keys.ts'
 import type { Entry, Store, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
@@ -31,6 +31,11 @@ export async function heldManifest(services: Services, { repo, digest }: Manifes
 /** A number that changes whenever a manifest of the repo is deleted. Content cached under another number may be gone. */
 export function manifestGeneration(tables: RecordTables, repo: Uid): number {
   return tables.entry(manifestsKey(repo))?.revision ?? 0
+}
+
+/** A number that changes whenever an index is pushed to the repo. */
+export function indexGeneration(tables: RecordTables, repo: Uid): number {
+  return tables.entry(indexesKey(repo))?.revision ?? 0
 }
 
 /** A manifest whose bytes the upstream already has. */
@@ -189,7 +194,11 @@ export async function putManifest(services: Services, context: MutationContext, 
 }
 
 /** Adds the records of a push to the transaction. */
-function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { put: ManifestPut; found: Extra & { records: readonly PutRecord[] } }): void {
+function planRecords(
+  { nowMs, services }: Planning,
+  changes: ChangeSet,
+  { put, found }: { put: ManifestPut; found: Extra & { records: readonly PutRecord[] } },
+): void {
   const { repo } = put
   changes.add(found)
   for (const { digest, entry, size, bytes } of found.records) {
@@ -199,12 +208,14 @@ function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { 
     record.countedSize = BigInt(size)
     record.countedRecord = BigInt(bytes)
     record.createTimeMs = BigInt(nowMs)
+    record.firstPushTimeMs = entry === undefined ? BigInt(nowMs) : fromBinary(ManifestRecordSchema, entry.value).firstPushTimeMs
     record.deleteTimeMs = 0n
     changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
   }
   // Adds the referrer under the pushed digest only, so that lists of referrers have it once.
   const { subject } = put.record
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
+  if (put.record.children.length > 0) changes.write({ kind: 'put', key: indexesKey(repo), value: Buffer.from(randomHex(services.random, 8)) })
   for (const digest of describedBy(put)) changes.write({ kind: 'put', key: unreadKey(repo, digest), value: new Uint8Array() })
 }
 

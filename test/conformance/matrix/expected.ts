@@ -3,10 +3,11 @@ import type { CallerRow, Place, RealPlace, Standing } from './callers.ts'
 import type { ScopedRow } from './rows/scoped-row.ts'
 import { grantedCapability } from './world.ts'
 
-/** The capabilities of each built-in role, read from the contract's table and not through the program. */
+/** The capabilities of each built-in role, read from the tables and not through the program. */
 const rolesTable: ReadonlyMap<string, ReadonlySet<string>> = (() => {
   const found = new Map<string, Set<string>>()
-  for (const line of readFileSync('proto/roles.tsv', 'utf8').trim().split('\n').slice(1)) {
+  const lines = ['proto/roles.tsv', 'proto/own-roles.tsv'].flatMap((path) => readFileSync(path, 'utf8').trim().split('\n').slice(1))
+  for (const line of lines) {
     const [role = '', capability = ''] = line.split('\t')
     found.set(role, (found.get(role) ?? new Set()).add(capability))
   }

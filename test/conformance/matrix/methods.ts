@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { grantedRole, type Things } from './world.ts'
 import { below, changed, conferring, ofOperators, row, type ScopedRequest, type ScopedRow } from './rows/scoped-row.ts'
 import { scopedV1Methods } from './rows/v1-methods.ts'
+import { freshName } from '../../support/test-server.ts'
 import { walkTerms } from '../walk/world.ts'
 
 const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
@@ -137,6 +138,10 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ImagesService/GetSize': row('repo.list manifest.metadata.list', 'repo', image),
   'ContentsService/ListPackages': row('repo.list sboms.list', 'repo', image),
   'ContentsService/ListVulnerabilities': row('repo.list vuln_reports.list', 'repo', image),
+  'PullPoliciesService/GetPullPolicy': row('pull_policies.list', 'pullPolicy'),
+  'PullPoliciesService/CreatePullPolicy': row('pull_policies.create', 'place', (parent) => ({ parent, pullPolicy: { name: freshName('made') } })),
+  'PullPoliciesService/UpdatePullPolicy': row('pull_policies.update', 'pullPolicy', (uid) => ({ pullPolicy: { uid, name: freshName('changed') } })),
+  'PullPoliciesService/DeletePullPolicy': row('pull_policies.delete', 'pullPolicy'),
   'EolTagsService/ListEolTags': row('tag.list', 'repo', (repoUid) => ({ repoUid })),
   'VulnReportsService/GetVulnReport': row('repo.list vuln_reports.list', 'repo', image),
   'VulnReportsService/ListVulnReports': row('vuln_report.list', 'repo', image),
@@ -187,6 +192,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },
   'Advisories/List': { needs: 'advisories.list', of: 'advisory', plural: 'items' },
+  'PullPoliciesService/ListPullPolicies': { needs: 'pull_policies.list', of: 'pullPolicy', plural: 'pullPolicies' },
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
 

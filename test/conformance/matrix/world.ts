@@ -28,6 +28,7 @@ export interface Things {
   readonly scimProvider: string
   readonly scimEtag: string
   readonly association: string
+  readonly pullPolicy: string
   readonly subscription: string
   readonly repo: string
   readonly tag: string
@@ -144,6 +145,7 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   })
   const accountAssociation = { name: 'accounts', amazon: { account: '123456789012' } }
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })
+  const pullPolicy = await uidOf(server, 'CreatePullPolicy', { parent: place, pullPolicy: { name: freshName('policy') } })
   await made(server, 'AcceptTerms', { group: place, documentIds: [walkTerms[0].id] })
   const own = await ownAdvisory(server, place, { events: [{ detection: { manual: {} } }] })
   const [event] = own['events'] as JsonObject[] // of this advisory
@@ -152,7 +154,7 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
     ownAdvisory: String(own['id']),
     advisoryEvent: String(event?.['id']),
     placeName: String((await made(server, 'GetGroup', { uid: place }))['name']),
-    ...{ place, group, identity, person, role, binding, invite, association, subscription },
+    ...{ place, group, identity, person, role, binding, invite, association, subscription, pullPolicy },
     ...(await makeProviders(server, place)),
     ...(await makeImage(server, place, owner)),
   }

@@ -24,6 +24,7 @@ const members: Readonly<Record<string, string>> = {
   aws_arn: 'arn',
   aws_user_id: 'user_id',
   configuration: 'oidc',
+  condition: 'max_severity',
 }
 
 /** `claim_match.claims{key}:string.min_len` -> `claim_match.claims`, `claim_match.iss:oneof.required` -> `claim_match.issuer` */

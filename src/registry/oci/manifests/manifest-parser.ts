@@ -78,6 +78,16 @@ export function isImage({ config, layers }: { readonly config: string; readonly 
   return isImageConfig(config) && (layers.length === 0 || layers.some(isImageLayer))
 }
 
+/** True if a container can be made from a manifest that is no index. Clients may compare media types without regard to case. */
+export function runsAsImage(manifest: Uint8Array): boolean {
+  const { config, layers } = bodyOf(manifest)
+  const typeOf = (descriptor: unknown): string => {
+    const type = typeof descriptor === 'object' && descriptor !== null ? (descriptor as JsonRecord)['mediaType'] : undefined // a cast: see digestIn
+    return typeof type === 'string' ? type.toLowerCase() : ''
+  }
+  return isImage({ config: typeOf(config), layers: Array.isArray(layers) ? layers.map(typeOf) : [] })
+}
+
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
 
 /** Manifests have a JSON media type. Other types are refused, so that no browser treats a manifest as a page or script. */

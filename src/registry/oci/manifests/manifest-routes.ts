@@ -21,6 +21,8 @@ import { touchManifest } from '../../records/manifest-touch.ts'
 import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
 import { scheduleDelete } from '../../records/pending-deletes.ts'
 import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
+import type { PulledManifest } from '../../policies/pull-checks.ts'
+import { explained } from '../../policies/verdict.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { readBounded } from '../../upstream/chunk-body.ts'
 import { UpstreamError } from '../../upstream/upstream.ts'
@@ -68,11 +70,14 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
+  const pulled = { repo, digest, tag: tag === undefined ? undefined : { name: tag, deprecated }, bytes: manifest.bytes }
+  const warning = await checkPull(host, exchange, { pulled, isPush: method === 'HEAD' && entry.may('push') })
   // A client that may push does not send an image of an index that it finds here, so the image must stay. A manifest with a tag stays
   // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
-  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
+  const warnings = [...(deprecated && tag !== undefined ? [deprecationWarning(path.repository, tag)] : []), ...(warning === undefined ? [] : [warning])]
+  answerManifest(exchange, manifest, warnings)
   reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
 
@@ -81,13 +86,34 @@ async function held({ cache }: OciHost, name: ManifestName, { signal }: Registry
   return cache.at(name) ?? cache.get(name, signal)
 }
 
-function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, warning: string | undefined): void {
-  const headers = warning === undefined ? manifest.headers : [...manifest.headers, 'Warning', warning]
+/**
+ * Asks the pull policies above the repo. Throws DENIED if one refuses the pull. Returns the `Warning` header if one warns. A client that may push asks by HEAD
+ * what it need not send: it is warned only.
+ */
+async function checkPull(
+  host: OciHost,
+  exchange: RegistryExchange,
+  { pulled, isPush }: { readonly pulled: PulledManifest; readonly isPush: boolean },
+): Promise<string | undefined> {
+  const asked = host.pullChecks.verdict(pulled, () => exchange.signal)
+  const verdict = asked instanceof Promise ? await asked : asked
+  if (verdict === undefined) return undefined
+  const { decision, results } = verdict
+  exchange.judged = { digest: pulled.digest, results }
+  host.observeVerdict?.(decision)
+  if (decision === 'allow') return undefined
+  const text = explained(verdict)
+  if (decision === 'deny' && !isPush) throw new RegistryError('DENIED', `a pull policy refuses this: ${text}`)
+  return `299 - "${decision === 'deny' ? 'a pull policy refuses a pull of this' : 'a pull policy warns'}: ${text}"`
+}
+
+function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, warnings: readonly string[]): void {
+  const more = warnings.flatMap((warning) => ['Warning', warning])
   if (isUnchanged(exchange.header('if-none-match'), manifest.etag)) {
-    exchange.send(304, warning === undefined ? ['ETag', manifest.etag] : ['ETag', manifest.etag, 'Warning', warning])
+    exchange.send(304, ['ETag', manifest.etag, ...more])
     return
   }
-  exchange.send(200, headers, manifest.bytes)
+  exchange.send(200, more.length === 0 ? manifest.headers : [...manifest.headers, ...more], manifest.bytes)
 }
 
 /** Maximum number of tags in one request: all move in one transaction. */

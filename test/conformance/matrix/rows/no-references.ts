@@ -45,6 +45,8 @@ export const noReferences: readonly string[] = [
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
   ...['advisory.v2.ImageRef.tags', 'advisory.v1.ImageRef.tags'],
+  // A repo below the group of the policy, a digest, the id of a vulnerability: texts, which are compared at each pull. No record is looked up.
+  'registry.v2.PullPolicy.Exception.*',
   // A tag of the repo of the request.
   'registry.v2.ListVulnReportsRequest.tag',
   ...['ListVulnReportsRequest.tag', 'ListVulnCountReportsRequest.tag', 'Scanner.version'].map((field) => `registry.v1.${field}`),

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../../support/test-server.ts'
-import { inCreate, inUpdate, long } from '../bad-fields.ts'
+import { inCreate, inUpdate, long, type BadField } from '../bad-fields.ts'
 import { badRepo } from '../bad-repos.ts'
 import type { MethodCase } from './method-case.ts'
 import { made, type World } from '../world.ts'
@@ -108,5 +108,116 @@ const mirrorCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+const severityRule = { maxSeverity: 'HIGH', mode: 'ENFORCE' } as const
+const digest = `sha256:${'0'.repeat(64)}`
+const endTime = '2999-01-01T00:00:00.000Z'
+const exception = (fields: JsonObject): JsonObject => ({ exceptions: [{ digest, endTime, ...fields }] })
+
+const badPullPolicy: readonly BadField[] = [
+  { what: 'no name', breaks: ['name:required'], clear: ['name'] },
+  { what: 'a name with a space', breaks: ['name:string.pattern'], set: { name: 'a name' } },
+  { what: 'a description longer than 512 characters', breaks: ['description:string.max_len'], set: { description: long(513) } },
+  { what: 'more than 20 rules', breaks: ['rules:repeated.max_items'], set: { rules: Array.from({ length: 21 }, () => severityRule) } },
+  { what: 'a rule without a condition', breaks: ['rules.condition:oneof.required'], set: { rules: [{ mode: 'WARN' }] } },
+  { what: 'a rule without a mode', breaks: ['rules.mode:required'], set: { rules: [{ maxSeverity: 'HIGH' }] } },
+  {
+    what: 'a mode whose number is unknown',
+    breaks: ['rules.mode:enum.defined_only'],
+    set: { rules: [{ requireSbom: true, mode: 99 }] },
+  },
+  {
+    what: 'an answer to what is unknown whose number is unknown',
+    breaks: ['rules.on_unknown:enum.defined_only'],
+    set: { rules: [{ ...severityRule, onUnknown: 99 }] },
+  },
+  {
+    what: 'a severity whose number is unknown',
+    breaks: ['rules.max_severity:enum.defined_only'],
+    set: { rules: [{ ...severityRule, maxSeverity: 99 }] },
+  },
+  {
+    what: 'a severity that allows everything',
+    breaks: ['rules.max_severity:enum.not_in'],
+    set: { rules: [{ ...severityRule, maxSeverity: 'CRITICAL' }] },
+  },
+  {
+    what: 'an age of no day',
+    breaks: ['rules.max_age_days:int32.gte'],
+    set: { rules: [{ maxAgeDays: 0, mode: 'WARN' }] },
+  },
+  { what: 'an age of more than a century', set: { rules: [{ maxAgeDays: 36_501, mode: 'WARN' }] }, fields: ['rules.max_age_days'] },
+  { what: 'a rule that asks for no SBOM', set: { rules: [{ requireSbom: false, mode: 'WARN' }] }, fields: ['rules.require_sbom'] },
+  { what: 'a rule that denies no deprecated tag', set: { rules: [{ denyDeprecated: false, mode: 'WARN' }] }, fields: ['rules.deny_deprecated'] },
+  {
+    what: 'more than 200 exceptions',
+    breaks: ['exceptions:repeated.max_items'],
+    set: { exceptions: Array.from({ length: 201 }, () => ({ digest, endTime })) },
+  },
+  { what: 'an exception without an end', breaks: ['exceptions.end_time:required'], set: { exceptions: [{ digest }] } },
+  { what: 'an exception from nothing', set: { exceptions: [{ endTime }] }, fields: ['exceptions'] },
+  { what: 'an exception for a repo elsewhere', set: exception({ repoUid: 'a'.repeat(40) }), fields: ['exceptions.repo_uid'] },
+  {
+    what: 'an exception for a uid that is too long',
+    breaks: ['exceptions.repo_uid:string.max_len'],
+    set: exception({ repoUid: long(1025) }),
+  },
+  {
+    what: 'an exception for a digest that is none',
+    breaks: ['exceptions.digest:string.pattern'],
+    set: exception({ digest: 'sha256:0' }),
+  },
+  {
+    what: 'an exception for an id that is too long',
+    breaks: ['exceptions.vulnerability:string.max_len'],
+    set: exception({ vulnerability: long(129) }),
+  },
+  {
+    what: 'a reason that is too long',
+    breaks: ['exceptions.reason:string.max_len'],
+    set: exception({ reason: long(513) }),
+  },
+]
+
+function newPullPolicy(world: World, name = freshName('policy'), parent = world.group): Promise<string> {
+  return made(world, 'CreatePullPolicy', { parent, pullPolicy: { name, rules: [severityRule] } })
+}
+
+/** PullPoliciesService. */
+const pullPolicyCases: Readonly<Record<string, MethodCase>> = {
+  'PullPoliciesService/GetPullPolicy': { request: async (world): Promise<JsonObject> => ({ uid: await newPullPolicy(world) }), badInputs: [] },
+  'PullPoliciesService/DeletePullPolicy': { request: async (world) => ({ uid: await newPullPolicy(world) }), badInputs: [] },
+  'PullPoliciesService/ListPullPolicies': {
+    request: (world) => ({ uidp: { descendantsOf: world.group }, orderBy: 'created_at desc', pageSize: 200 }),
+    list: {
+      item: async (world, parent) => {
+        await newPullPolicy(world, freshName('listed'), parent)
+        if (parent === world.group) await newPullPolicy(world, 'walk', parent).catch(() => '')
+      },
+      filters: () => [{ name: 'walk' }],
+    },
+    badInputs: [{ what: 'a name that is too long', breaks: ['name:string.max_len'], request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] }],
+  },
+  'PullPoliciesService/CreatePullPolicy': {
+    request: (world) => ({ parent: world.group, pullPolicy: { name: freshName('made'), rules: [severityRule] } }),
+    badInputs: [
+      { what: 'no policy at all', breaks: ['pull_policy:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name'] },
+      {
+        what: 'a name that another policy of the group has',
+        request: async ({ parent = '' }, world) => {
+          const name = freshName('taken')
+          await newPullPolicy(world, name)
+          return { parent, pullPolicy: { name } }
+        },
+        code: 6,
+      },
+      ...inCreate('pull_policy', badPullPolicy),
+    ],
+  },
+  'PullPoliciesService/UpdatePullPolicy': {
+    request: async (world) => ({ pullPolicy: { uid: await newPullPolicy(world), description: 'changed' } }),
+    badInputs: inUpdate('pull_policy', badPullPolicy),
+  },
+}
+
 /** The registry domain. */
-export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases, ...readmeCases, ...mirrorCases }
+export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases, ...readmeCases, ...mirrorCases, ...pullPolicyCases }

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/registry.proto.
  */
 export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIq4ECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCwoJX2lzX2ltYWdlInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMi4AMKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSEAoDdGFnGAMgASgJSACIAQESDgoGZGlnZXN0GAQgASgJEhMKBm1ldGhvZBgFIAEoCUgBiAEBEgwKBHR5cGUYBiABKAkSDAoEd2hlbhgHIAEoCRIQCghsb2NhdGlvbhgIIAEoCRImCg5yZW1vdGVfYWRkcmVzcxgJIAEoCVIOcmVtb3RlX2FkZHJlc3MSHgoKdXNlcl9hZ2VudBgKIAEoCVIKdXNlcl9hZ2VudBI1ChN0YWdfcHJldmlvdXNfZGlnZXN0GAsgASgJSAJSE3RhZ19wcmV2aW91c19kaWdlc3SIAQESFgoJc3ViZG9tYWluGAwgASgJSAOIAQESMAoFZXJyb3IYDSABKAsyIS50YXByb290LnN0b3JlLnYxLlJlZ2lzdHJ5RmFpbHVyZRInCgxkaXNwbGF5X25hbWUYDiABKAlIBFIMZGlzcGxheV9uYW1liAEBQgYKBF90YWdCCQoHX21ldGhvZEIWChRfdGFnX3ByZXZpb3VzX2RpZ2VzdEIMCgpfc3ViZG9tYWluQg8KDV9kaXNwbGF5X25hbWUiQAoPUmVnaXN0cnlGYWlsdXJlEg4KBnN0YXR1cxgBIAEoBRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAliBnByb3RvMw");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIsoECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARIaChJmaXJzdF9wdXNoX3RpbWVfbXMYESABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgsKCV9pc19pbWFnZSJ0Cg1DaGlsZE1hbmlmZXN0Eg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDEhIKCm1lZGlhX3R5cGUYAyABKAkSFAoMYXJjaGl0ZWN0dXJlGAQgASgJEgoKAm9zGAUgASgJEg8KB3ZhcmlhbnQYBiABKAkiLQoNQmxvYlJlZmVyZW5jZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyJbCgpCbG9iUmVjb3JkEgwKBHNpemUYASABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAIgASgJEhUKDXRvdWNoX3RpbWVfbXMYAyABKAMSDwoHY291bnRlZBgEIAEoCCIxCg1IaXN0b3J5UmVjb3JkEg4KBmRpZ2VzdBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAyJFCgtIaXN0b3J5SGVhZBIUCgxsYXN0X3RpbWVfbXMYASABKAMSDgoGZGlnZXN0GAIgASgJEhAKCHNlcXVlbmNlGAMgASgDIqwECg9SZWdpc3RyeVRyYWZmaWMSEgoKcmVwb3NpdG9yeRgBIAEoCRIYCgdyZXBvX2lkGAIgASgJUgdyZXBvX2lkEhAKA3RhZxgDIAEoCUgAiAEBEg4KBmRpZ2VzdBgEIAEoCRITCgZtZXRob2QYBSABKAlIAYgBARIMCgR0eXBlGAYgASgJEgwKBHdoZW4YByABKAkSEAoIbG9jYXRpb24YCCABKAkSJgoOcmVtb3RlX2FkZHJlc3MYCSABKAlSDnJlbW90ZV9hZGRyZXNzEh4KCnVzZXJfYWdlbnQYCiABKAlSCnVzZXJfYWdlbnQSNQoTdGFnX3ByZXZpb3VzX2RpZ2VzdBgLIAEoCUgCUhN0YWdfcHJldmlvdXNfZGlnZXN0iAEBEhYKCXN1YmRvbWFpbhgMIAEoCUgDiAEBEjAKBWVycm9yGA0gASgLMiEudGFwcm9vdC5zdG9yZS52MS5SZWdpc3RyeUZhaWx1cmUSJwoMZGlzcGxheV9uYW1lGA4gASgJSARSDGRpc3BsYXlfbmFtZYgBARJKCg5wb2xpY3lfcmVzdWx0cxgPIAMoCzIiLnRhcHJvb3Quc3RvcmUudjEuUHVsbFBvbGljeVJlc3VsdFIOcG9saWN5X3Jlc3VsdHNCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0QgwKCl9zdWJkb21haW5CDwoNX2Rpc3BsYXlfbmFtZSKBAQoQUHVsbFBvbGljeVJlc3VsdBIcCglwb2xpY3lfaWQYASABKAlSCXBvbGljeV9pZBIgCgtwb2xpY3lfbmFtZRgCIAEoCVILcG9saWN5X25hbWUSDAoEbW9kZRgDIAEoCRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCSJACg9SZWdpc3RyeUZhaWx1cmUSDgoGc3RhdHVzGAEgASgFEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCWIGcHJvdG8z");
 
 /**
  * A manifest of a repo, by its digest. Digests are texts such as `sha256:...`.
@@ -123,6 +123,13 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
    * @generated from field: optional bool is_image = 16;
    */
   isImage?: boolean | undefined;
+
+  /**
+   * Time of the first push to the repo, in milliseconds since 1970. 0 if it was pushed by an earlier version.
+   *
+   * @generated from field: int64 first_push_time_ms = 17;
+   */
+  firstPushTimeMs: bigint;
 };
 
 /**
@@ -390,6 +397,13 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
    * @generated from field: optional string display_name = 14 [json_name = "display_name"];
    */
   displayName?: string | undefined;
+
+  /**
+   * For pulls of manifests: what each pull policy says. Empty if there is none.
+   *
+   * @generated from field: repeated taproot.store.v1.PullPolicyResult policy_results = 15 [json_name = "policy_results"];
+   */
+  policyResults: PullPolicyResult[];
 };
 
 /**
@@ -398,6 +412,51 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
  */
 export const RegistryTrafficSchema: GenMessage<RegistryTraffic> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 6);
+
+/**
+ * What a pull policy says about a pull.
+ *
+ * @generated from message taproot.store.v1.PullPolicyResult
+ */
+export type PullPolicyResult = Message<"taproot.store.v1.PullPolicyResult"> & {
+  /**
+   * @generated from field: string policy_id = 1 [json_name = "policy_id"];
+   */
+  policyId: string;
+
+  /**
+   * @generated from field: string policy_name = 2 [json_name = "policy_name"];
+   */
+  policyName: string;
+
+  /**
+   * The strictest mode of the rules that decided: `AUDIT`, `WARN` or `ENFORCE`.
+   *
+   * @generated from field: string mode = 3;
+   */
+  mode: string;
+
+  /**
+   * `PASSED`, `VIOLATED` or `UNKNOWN`.
+   *
+   * @generated from field: string result = 4;
+   */
+  result: string;
+
+  /**
+   * The rules that did not pass.
+   *
+   * @generated from field: repeated string reasons = 5;
+   */
+  reasons: string[];
+};
+
+/**
+ * Describes the message taproot.store.v1.PullPolicyResult.
+ * Use `create(PullPolicyResultSchema)` to create a new message.
+ */
+export const PullPolicyResultSchema: GenMessage<PullPolicyResult> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_registry, 7);
 
 /**
  * The answer of the registry host to a request that failed.
@@ -430,5 +489,5 @@ export type RegistryFailure = Message<"taproot.store.v1.RegistryFailure"> & {
  * Use `create(RegistryFailureSchema)` to create a new message.
  */
 export const RegistryFailureSchema: GenMessage<RegistryFailure> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 7);
+  messageDesc(file_taproot_store_v1_registry, 8);
 

@@ -1,0 +1,214 @@
+import type { Digest } from '../../base/digest.ts'
+import { RecentMap } from '../../base/recent-map.ts'
+import { untilAborted } from '../../base/timing.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
+import type { ImageFacts } from '../../cache/lists/contents-source.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
+import type { Services } from '../../engine/services.ts'
+import { platformImages } from '../records/images.ts'
+import { heldManifest, indexGeneration, manifestGeneration } from '../records/manifests.ts'
+import { publicRoot } from '../records/repo-rules.ts'
+import { tagOf, tagsAt } from '../records/tags.ts'
+import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
+import { RegistryError } from '../registry-error.ts'
+import { IndexParents, type ParentIndex } from './index-parents.ts'
+import { policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
+import { verdictOn, type PullVerdict } from './verdict.ts'
+
+/** A manifest that is pulled. */
+export interface PulledManifest {
+  readonly repo: Uid
+  /** The SHA-256 digest if it is pulled by a tag, else the digest in the request. */
+  readonly digest: Digest
+  /** The tag by which it is pulled; undefined if it is pulled by digest. */
+  readonly tag: { readonly name: string; readonly deprecated: boolean } | undefined
+  readonly bytes: Uint8Array
+}
+
+/** What is known of a manifest, apart from its tags. */
+interface KnownManifest {
+  readonly upstreamDigest: Digest
+  readonly images: readonly ImageFacts[]
+  readonly parents: readonly ParentIndex[]
+  readonly pushedMs: number | undefined
+  readonly pushedByMs: number
+  /** What it is, if no tag says more. */
+  readonly sort: 'image' | 'index' | 'artifact' | 'accompanying'
+}
+
+/** What the facts about a manifest depend on. All members are compared with `===`. */
+type Basis = readonly unknown[]
+
+/** What is known of a manifest while its basis stays the same, and the last verdict on it. */
+interface Remembered {
+  readonly basis: Basis
+  readonly known: KnownManifest
+  last?: { readonly policies: readonly CachedRecord[]; readonly isDeprecated: boolean; readonly verdict: PullVerdict }
+}
+
+/** An answer that pulls wait for. */
+interface Asking {
+  readonly basis: Basis
+  readonly known: Promise<KnownManifest>
+}
+
+/** The most verdicts to remember, by weight: one, and one for each vulnerability in the images. */
+const rememberedWeight = 500_000
+/** Time for the answers to one question, in milliseconds. */
+const timeoutMs = 30_000
+
+/** Tags of cosign: signatures, attestations and SBOMs of the image with this digest. */
+const cosignTag = /^sha256-[0-9a-f]{64}\.(?:sig|att|sbom)$/
+/** Tags of lists of referrers, for registries without the referrers API (OCI distribution specification, "Referrers tag schema"). */
+const referrersTag = /^sha256-[0-9a-f]{64}$/
+
+function isSame(left: readonly unknown[], right: readonly unknown[]): boolean {
+  return left.length === right.length && left.every((one, at) => one === right[at])
+}
+
+function sortOf({ isIndex, runs, accompanies }: Readonly<Record<'isIndex' | 'runs' | 'accompanies', boolean>>): KnownManifest['sort'] {
+  if (isIndex) return 'index'
+  if (runs) return 'image'
+  return accompanies ? 'accompanying' : 'artifact'
+}
+
+/** Returns when a manifest, or an index that contains it, was first pushed: the latest known time, and one that no first push is after. */
+function pushesOf(records: readonly ParentIndex['record'][]): Pick<KnownManifest, 'pushedMs' | 'pushedByMs'> {
+  const known = records.map(({ firstPushTimeMs }) => Number(firstPushTimeMs)).filter((ms) => ms > 0)
+  const bounds = records.map(({ firstPushTimeMs, createTimeMs }) => Number(firstPushTimeMs || createTimeMs))
+  return { pushedMs: known.length === 0 ? undefined : Math.max(...known), pushedByMs: Math.max(0, ...bounds) }
+}
+
+function messagesOf(policies: readonly CachedRecord[]): PullPolicyRecord[] {
+  return policies.map((record) => messageOf(record, 'PullPolicy'))
+}
+
+/** Says what pull policies say about manifests. Keeps its answers until something changes that they depend on. */
+export class PullChecks {
+  readonly #services: Services
+  readonly #parents: IndexParents
+  readonly #remembered = new RecentMap<string, Remembered>(rememberedWeight, ({ known }) =>
+    known.images.reduce((sum, one) => sum + one.vulnerabilities.length, 1),
+  )
+  readonly #asking = new Map<string, Asking>()
+
+  constructor(services: Services) {
+    this.#services = services
+    this.#parents = new IndexParents(services)
+  }
+
+  /**
+   * Returns the verdict on a pull as of the snapshot. Undefined if there is no policy above the repo, and for signatures, SBOMs and attestations. Rejects with
+   * StoreError, DomainError, or the signal's reason: then nothing is known, and nothing may be sent.
+   */
+  verdict(pulled: PulledManifest, signal: () => AbortSignal): PullVerdict | undefined | Promise<PullVerdict | undefined> {
+    const policies = policiesAbove(this.#services.cache.tables, pulled.repo)
+    if (policies.length === 0) return undefined
+    const remembered = this.#remembered.get(keyOf(pulled))
+    if (remembered !== undefined && isSame(remembered.basis, this.#basisOf(pulled.repo))) return this.#verdictFrom(pulled, remembered, policies)
+    return this.#facts(pulled, signal()).then((found) => this.#verdictFrom(pulled, found, policiesAbove(this.#services.cache.tables, pulled.repo)))
+  }
+
+  #verdictFrom(pulled: PulledManifest, remembered: Remembered, policies: readonly CachedRecord[]): PullVerdict | undefined {
+    const { known, last } = remembered
+    if (this.#isExempt(pulled, known)) return undefined
+    const isDeprecated = this.#isDeprecated(pulled, known)
+    if (last?.isDeprecated === isDeprecated && this.#services.clock.now() < last.verdict.untilMs && isSame(last.policies, policies)) return last.verdict
+    const verdict = this.#judge(pulled, known, messagesOf(policies))
+    remembered.last = { policies, isDeprecated, verdict }
+    return verdict
+  }
+
+  #judge(pulled: PulledManifest, known: KnownManifest, policies: readonly PullPolicyRecord[]): PullVerdict {
+    const { images, parents, pushedMs, pushedByMs, upstreamDigest } = known
+    const digests = [pulled.digest, upstreamDigest, ...parents.flatMap(({ digest, record }) => [digest, record.upstreamDigest])]
+    const facts = { repo: pulled.repo, digests, images, isDeprecated: this.#isDeprecated(pulled, known), pushedMs, pushedByMs }
+    return verdictOn(policies, { ...facts, nowMs: this.#services.clock.now() })
+  }
+
+  /** Returns everything that facts about manifests of a repo depend on, other than tags and policies. */
+  #basisOf(repo: Uid): Basis {
+    const { cache, imageContents, settings } = this.#services
+    const { tables } = cache
+    const shared = publicRoot(tables, settings.registry?.publicOrganization)
+    return [manifestGeneration(tables, repo), indexGeneration(tables, repo), imageContents?.edition, this.#advisories(), shared]
+  }
+
+  /** Returns the catalogue of advisories; `loading` while it is not there. */
+  #advisories(): unknown {
+    try {
+      return this.#services.catalogue('advisories')
+    } catch {
+      return 'loading'
+    }
+  }
+
+  /** Resolves with the facts about a manifest. Pulls of one manifest that wait at the same time share the answer. */
+  async #facts(pulled: PulledManifest, signal: AbortSignal): Promise<Remembered> {
+    const key = keyOf(pulled)
+    const basis = this.#basisOf(pulled.repo)
+    let asking = this.#asking.get(key)
+    if (asking === undefined || !isSame(asking.basis, basis)) {
+      const made: Asking = { basis, known: this.#read(pulled, AbortSignal.timeout(timeoutMs)) }
+      const forget = (): void => {
+        if (this.#asking.get(key) === made) this.#asking.delete(key)
+      }
+      made.known.then(forget, forget)
+      this.#asking.set(key, made)
+      asking = made
+    }
+    const known = await untilAborted(asking.known, signal)
+    const remembered = { basis, known }
+    this.#remembered.set(key, remembered)
+    return remembered
+  }
+
+  async #read({ repo, digest, tag, bytes }: PulledManifest, signal: AbortSignal): Promise<KnownManifest> {
+    const record = await heldManifest(this.#services, { repo, digest }, signal)
+    // It was deleted since it was found.
+    if (record === undefined) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
+    const isIndex = record.children.length > 0
+    const runs = !isIndex && runsAsImage(bytes)
+    const parents = tag !== undefined || isIndex ? [] : await this.#parents.of({ repo, digest }, signal)
+    const images = (await platformImages(this.#services, { repo, digest }, signal)).map((image) => image.digest)
+    // An image whose configuration names no architecture may still be one of an index.
+    const asked = images.length === 0 && runs && parents.some(({ asImage }) => asImage) ? [digest] : images
+    return {
+      upstreamDigest: record.upstreamDigest as Digest, // of a checked record
+      images: await this.#services.imageFacts(repo, asked, { key: `pull ${rootOf(repo)}`, signal }),
+      parents,
+      ...pushesOf([record, ...parents.map((parent) => parent.record)]),
+      sort: sortOf({ isIndex, runs, accompanies: record.subject !== '' || parents.length > 0 }),
+    }
+  }
+
+  /** True for signatures, attestations and SBOMs: referrers, parts of an index that cannot run, and what cosign's tags name. Nothing that can run is exempt. */
+  #isExempt(pulled: PulledManifest, { sort, upstreamDigest }: KnownManifest): boolean {
+    if (sort === 'image') return false
+    if (sort === 'accompanying') return true
+    const pattern = sort === 'index' ? referrersTag : cosignTag
+    if (pulled.tag !== undefined) return pattern.test(pulled.tag.name)
+    return this.#tagsOf(pulled.repo, [{ digest: pulled.digest, upstreamDigest }]).some((tag) => pattern.test(tag.name))
+  }
+
+  #isDeprecated({ repo, digest, tag }: PulledManifest, { upstreamDigest, parents }: KnownManifest): boolean {
+    if (tag !== undefined) return tag.deprecated
+    const named = [
+      { digest, upstreamDigest },
+      ...parents.map((parent) => ({ digest: parent.digest as Digest, upstreamDigest: parent.record.upstreamDigest as Digest })),
+    ] // of checked records
+    const tags = this.#tagsOf(repo, named)
+    return tags.length > 0 && tags.every((record) => tagOf(record).deprecated)
+  }
+
+  #tagsOf(repo: Uid, named: readonly { digest: Digest; upstreamDigest: Digest }[]): CachedRecord[] {
+    const { tables } = this.#services.cache
+    return named.flatMap((one) => tagsAt(tables, repo, one))
+  }
+}
+
+/** Pulls by tag and by digest differ in what counts: an index gives its verdict to its images only by digest. */
+function keyOf({ repo, digest, tag }: PulledManifest): string {
+  return `${repo} ${digest} ${tag === undefined ? 'digest' : 'tag'}`
+}
