@@ -36,8 +36,7 @@ beforeAll(async () => {
   const streamed = { method: 'GET', path: '/streamed', handle: () => ({ headers: { 'Content-Type': 'application/json' }, pieces: pieces() }) } as const
   served = await serve(
     ({ call: { method } }) => {
-      if (method.verb === 'list')
-        return create(method.output, { groups: [create(GroupSchema, { uid: root })], nextPageToken: 'a+b=' })
+      if (method.verb === 'list') return create(method.output, { groups: [create(GroupSchema, { uid: root })], nextPageToken: 'a+b=' })
       return Promise.resolve({ message: create(GroupSchema, { uid: root, description }), etag: 'e1' })
     },
     { routes: [html, document, streamed], origins: [page] },

@@ -20,7 +20,15 @@ function isMap(value: object): value is FieldMap {
 }
 
 /** All maps that the modules export, alone or as the parts of a method. */
-const tables = Object.entries({ ...maps, ...registryMaps, ...reportMaps, ...advisoryMaps, ...libraryMaps, ...organisationMaps, ...organisationMaps.scimMaps }).flatMap(([name, value]) =>
+const tables = Object.entries({
+  ...maps,
+  ...registryMaps,
+  ...reportMaps,
+  ...advisoryMaps,
+  ...libraryMaps,
+  ...organisationMaps,
+  ...organisationMaps.scimMaps,
+}).flatMap(([name, value]) =>
   isMap(value)
     ? [[name, value] as const]
     : Object.entries(value as object).flatMap(([part, map]: [string, unknown]) =>

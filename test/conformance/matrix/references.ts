@@ -42,6 +42,8 @@ const person = 'd'.repeat(40)
 
 /** A caller with all rights in a place learns which records exist there, and nothing about other places. */
 const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
+const after = (code: number): Codes => [0, code, code, code, code, code]
+const heldOr = (code: number): Omit<ReferenceRow, 'field' | 'method' | 'request'> => ({ ...held, root: after(code), subgroup: after(code) })
 const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
 const source = {
   method: 'ReposService/CreateRepo',
@@ -314,34 +316,26 @@ export const references: readonly ReferenceRow[] = [
     field: 'registry.v1.Tag.digest',
     method: 'Registry/CreateTag',
     request: (digest, own) => ({ repoId: own.repo, tag: { name: 'made', digest } }),
-    root: [0, 9, 9, 9, 9, 9],
-    subgroup: [0, 9, 9, 9, 9, 9],
-    ...held,
+    ...heldOr(9),
   },
   { ...source, field: 'registry.v1.SyncConfig.source', names: 'repo', method: 'Registry/CreateRepo', request: syncedV1 },
   {
     field: 'registry.v2.Tag.digest',
     method: 'TagsService/CreateTag',
     request: (digest, own) => ({ parent: own.repo, tag: { name: freshName('tag'), digest } }),
-    root: [0, 9, 9, 9, 9, 9],
-    subgroup: [0, 9, 9, 9, 9, 9],
-    ...held,
+    ...heldOr(9),
   },
   {
     field: 'registry.v2.RestoreTagRequest.digest',
     method: 'TagHistoryService/RestoreTag',
     request: (digest, own) => ({ ...repo(own, digest), tag: 'latest' }),
-    root: [0, 9, 9, 9, 9, 9],
-    subgroup: [0, 9, 9, 9, 9, 9],
-    ...held,
+    ...heldOr(9),
   },
   ...['Registry/GetArchs', 'Registry/GetImageConfig', 'Registry/GetSize', 'Registry/GetVulnReport'].map((method): ReferenceRow => ({
     field: `registry.v1.${method.split('/')[1] ?? ''}Request.digest`,
     method,
     request: (digest, own) => ({ repoId: own.repo, digest }),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
+    ...heldOr(5),
   })),
   ...[
     ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'],
@@ -350,9 +344,7 @@ export const references: readonly ReferenceRow[] = [
     field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
     method,
     request: (digest, own) => repo(own, digest),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    ...held,
+    ...heldOr(5),
   })),
 ]
 

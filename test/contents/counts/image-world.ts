@@ -36,25 +36,28 @@ export async function withRegistry<T>({ server, owner }: ImageWorld, work: (clie
   }
 }
 
-/** Pushes an image of Alpine 3.20 with these packages, by its digest if the reference is empty. Returns its manifest. Each call makes another image. */
-export async function pushPackages(world: ImageWorld, reference: string, packages: ImagePackages): Promise<TestManifest> {
+/** Returns an image of Alpine 3.20 with these packages, which the registry has but for its manifest. Each call makes another image. */
+export async function imageOf(world: ImageWorld, packages: ImagePackages, architecture = 'amd64'): Promise<TestManifest> {
   const database = Object.entries(packages).map(([name, version]) => `P:${name}\nV:${version}\nA:x86_64\nL:MIT\no:${name}\n\n`)
   const layer = tarOf([
     { path: 'etc/os-release', data: 'ID=alpine\nVERSION_ID=3.20.1\n' },
     { path: 'lib/apk/db/installed', data: database.join('') },
   ])
-  const config = Buffer.from(
-    JSON.stringify({ architecture: 'amd64', os: 'linux', salt: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }),
-  )
-  const manifest = manifestOf({
+  const config = Buffer.from(JSON.stringify({ architecture, os: 'linux', salt: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }))
+  await withRegistry(world, async (client) => {
+    for (const bytes of [config, layer]) await client.putBlob(world.path, bytes)
+  })
+  return manifestOf({
     schemaVersion: 2,
     mediaType: imageType,
     config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
     layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar', digest: digestOf(layer), size: layer.length }],
   })
-  await withRegistry(world, async (client) => {
-    for (const bytes of [config, layer]) await client.putBlob(world.path, bytes)
-  })
+}
+
+/** Pushes an image of Alpine 3.20 with these packages, by its digest if the reference is empty. Returns its manifest. Each call makes another image. */
+export async function pushPackages(world: ImageWorld, reference: string, packages: ImagePackages): Promise<TestManifest> {
+  const manifest = await imageOf(world, packages)
   await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
   return manifest
 }

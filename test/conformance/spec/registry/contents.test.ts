@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../../src/base/digest.ts'
 import { trustedUid } from '../../../../src/base/uid.ts'
 import { storedContents } from '../../../../src/contents/segments/contents-record.ts'
-import { tarOf } from '../../../contents/tar-of.ts'
+import { imageOf, makeImageWorld, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { manifestOf, OciClient, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
 import { freshName, makeMember, makeOrganisation } from '../../../support/test-server.ts'
@@ -13,15 +13,9 @@ import { makeRole } from '../../walk/world.ts'
 
 const indexType = 'application/vnd.oci.image.index.v1+json'
 const imageType = 'application/vnd.oci.image.manifest.v1+json'
-const layerType = 'application/vnd.oci.image.layer.v1.tar'
 
 /** A repo of an organisation of its own, with a client of its registry. */
-interface RepoWorld {
-  readonly group: string
-  readonly owner: string
-  readonly repo: string
-  readonly path: string
-  readonly token: string
+interface RepoWorld extends ImageWorld {
   readonly client: OciClient
 }
 
@@ -34,33 +28,8 @@ async function clientOf({ server }: Spec, owner: string): Promise<OciClient> {
 }
 
 async function worldOf(spec: Spec): Promise<RepoWorld> {
-  const name = freshName('org')
-  const { group, owner, token } = await makeOrganisation(spec.server, name)
-  const repo = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'app' } }, { token }))
-  return { group, owner, repo, path: `${name}/app`, token, client: await clientOf(spec, owner) }
-}
-
-/** Returns the database of apk with these packages. */
-function apkDatabase(packages: Readonly<Record<string, string>>): string {
-  return Object.entries(packages)
-    .map(([name, version]) => `P:${name}\nV:${version}\nA:x86_64\nL:MIT\no:${name}\n\n`)
-    .join('')
-}
-
-/** Returns an image whose layer has the packages, which the registry has but for its manifest. */
-async function imageWith({ client, path }: RepoWorld, packages: Readonly<Record<string, string>>, architecture = 'amd64'): Promise<TestManifest> {
-  const layer = tarOf([
-    { path: 'etc/os-release', data: 'ID=alpine\nVERSION_ID=3.20.1\n' },
-    { path: 'lib/apk/db/installed', data: apkDatabase(packages) },
-  ])
-  const config = Buffer.from(JSON.stringify({ architecture, os: 'linux', salt: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }))
-  for (const bytes of [config, layer]) await client.putBlob(path, bytes)
-  return manifestOf({
-    schemaVersion: 2,
-    mediaType: imageType,
-    config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
-    layers: [{ mediaType: layerType, digest: digestOf(layer), size: layer.length }],
-  })
+  const world = await makeImageWorld(spec.server)
+  return { ...world, client: await clientOf(spec, world.owner) }
 }
 
 async function push({ client, path }: RepoWorld, reference: string, manifest: TestManifest): Promise<string> {
@@ -92,7 +61,7 @@ contentsSuite('contents of images', (spec) => {
   // docs/spec/registry.md#vulnerabilities-of-images
   test('advisories of the groups above the repo count, those of other organisations do not, and a determination takes away', async () => {
     const [world, other] = [await worldOf(spec), await worldOf(spec)]
-    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
+    const digest = await push(world, 'latest', await imageOf(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
     const about = (name: string, fixed: string): JsonObject => ({
       affected: [{ package: { ecosystem: 'Alpine:v3.20', name }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }, { fixed }] }] }],
       severity: [{ type: 'CVSS_V3', score: 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H' }],
@@ -129,7 +98,7 @@ contentsSuite('contents of images', (spec) => {
   test('an approved hand-made advisory takes a vulnerability away from images of its group, and its deletion gives it back', async () => {
     const world = await worldOf(spec)
     const { group, token, repo } = world
-    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    const digest = await push(world, 'latest', await imageOf(world, { musl: '1.2.5-r0' }))
     const id = freshName('CVE-2026').toUpperCase()
     const affected = [{ package: { ecosystem: 'Alpine:v3.20', name: 'musl' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }] }] }]
     await importDocuments(spec.server, group, [osvDocument(id, { affected })])
@@ -153,7 +122,7 @@ contentsSuite('contents of images', (spec) => {
   // docs/spec/registry.md#contents-of-images
   test('the packages of an image are read from its layers', async () => {
     const world = await worldOf(spec)
-    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
+    const digest = await push(world, 'latest', await imageOf(world, { musl: '1.2.5-r0', busybox: '1.36.1-r29' }))
     const answer = await packagesOf(spec, world, { digest })
     expect(answer).toMatchObject({
       totalCount: '2',
@@ -182,7 +151,7 @@ contentsSuite('contents of images', (spec) => {
   // docs/spec/registry.md#contents-of-images
   test('an image whose config names no architecture is read, also in an index that names none', async () => {
     const world = await worldOf(spec)
-    const image = await imageWith(world, { musl: '1.2.5-r0' }, '')
+    const image = await imageOf(world, { musl: '1.2.5-r0' }, '')
     await push(world, image.digest, image)
     const manifests = [{ mediaType: imageType, digest: image.digest, size: image.bytes.length }]
     const index = await push(world, 'latest', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }))
@@ -204,7 +173,7 @@ contentsSuite('contents of images', (spec) => {
     spec.clock.advance(24 * 3_600_000)
     const token = await spec.server.tokenFor(world.owner)
     const later = { ...world, token, client: await clientOf(spec, world.owner) }
-    const image = await push(later, 'latest', await imageWith(later, { musl: '1.2.5-r0' }))
+    const image = await push(later, 'latest', await imageOf(later, { musl: '1.2.5-r0' }))
     await packagesOf(spec, later, { digest: image })
     expect(await packagesOf(spec, later, { digest: signature.digest })).toMatchObject({ totalCount: '0', images: [] })
     const days = { startTime: new Date(spec.clock.now()).toISOString(), endTime: new Date(spec.clock.now()).toISOString() }
@@ -216,7 +185,7 @@ contentsSuite('contents of images', (spec) => {
   test('an index has the packages of all its images, in pages', async () => {
     const world = await worldOf(spec)
     const packages = Object.fromEntries(Array.from({ length: 7 }, (_, at) => [`package-${String(at)}`, '1-r0']))
-    const images = [await imageWith(world, packages), await imageWith(world, packages, 'arm64')]
+    const images = [await imageOf(world, packages), await imageOf(world, packages, 'arm64')]
     for (const image of images) await push(world, image.digest, image)
     const manifests = images.map(({ bytes, digest }, at) => ({
       mediaType: imageType,
@@ -243,7 +212,7 @@ contentsSuite('contents of images', (spec) => {
     const world = await worldOf(spec)
     const broken = await world.client.image(world.path)
     await push(world, 'broken', broken)
-    const digest = await push(world, 'good', await imageWith(world, { musl: '1.2.5-r0' }))
+    const digest = await push(world, 'good', await imageOf(world, { musl: '1.2.5-r0' }))
     expect(namesIn(await packagesOf(spec, world, { digest }))).toEqual(['musl'])
     expect(await packagesOf(spec, world, { digest: broken.digest })).toMatchObject({
       totalCount: '0',
@@ -253,8 +222,8 @@ contentsSuite('contents of images', (spec) => {
 
   test('contents of an image that was deleted are removed from all segments within a day', async () => {
     const world = await worldOf(spec)
-    const kept = await push(world, 'kept', await imageWith(world, { musl: '1.2.5-r0' }))
-    const gone = await push(world, 'gone', await imageWith(world, { busybox: '1.36.1-r29' }))
+    const kept = await push(world, 'kept', await imageOf(world, { musl: '1.2.5-r0' }))
+    const gone = await push(world, 'gone', await imageOf(world, { busybox: '1.36.1-r29' }))
     for (const digest of [kept, gone]) await packagesOf(spec, world, { digest })
     const { imageContents } = spec.server.running.engine
     const repo = trustedUid(world.repo)
@@ -272,7 +241,7 @@ contentsSuite('contents of images', (spec) => {
 
   test('contents that the upstream lost are read again', async () => {
     const world = await worldOf(spec)
-    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    const digest = await push(world, 'latest', await imageOf(world, { musl: '1.2.5-r0' }))
     await packagesOf(spec, world, { digest })
     const { store } = spec.server.running.engine
     // As if another store had been restored: a segment that the upstream does not have.
@@ -281,7 +250,7 @@ contentsSuite('contents of images', (spec) => {
     const segment = { manifest: lost, blob: lost, size: 1, publishedMs: 0, images: 1, packages: 1 }
     const value = Buffer.from(JSON.stringify({ readers: 1, sweptMs: spec.clock.now(), segments: [segment] }))
     await store.transact({ guards: [], writes: [{ kind: 'put', key: 'meta/contents', value }] }, signal)
-    const next = await push(world, 'next', await imageWith(world, { busybox: '1.36.1-r29' }))
+    const next = await push(world, 'next', await imageOf(world, { busybox: '1.36.1-r29' }))
     for (const [image, name] of [
       [next, 'busybox'],
       [digest, 'musl'],
@@ -294,7 +263,7 @@ contentsSuite('contents of images', (spec) => {
 
   test('a digest of another repo is not found', async () => {
     const [world, other] = [await worldOf(spec), await worldOf(spec)]
-    const digest = await push(world, 'latest', await imageWith(world, { musl: '1.2.5-r0' }))
+    const digest = await push(world, 'latest', await imageOf(world, { musl: '1.2.5-r0' }))
     expectFailure(await spec.call('ListPackages', { repoUid: other.repo, digest }, { token: other.token }), { code: 5 })
     expectFailure(await spec.call('ListPackages', { repoUid: world.repo, digest }, { token: other.token }), { code: 5 })
   })
@@ -312,13 +281,13 @@ contentsSuite('contents of images', (spec) => {
     test('images are found by package URL, with their tags and those of their indexes', async () => {
       const [world, other] = [await worldOf(spec), await worldOf(spec)]
       const name = freshName('lib')
-      const image = await imageWith(world, { [name]: '1.0-r0', [`${name}-dev`]: '1.0-r0' })
-      const alone = await push(world, 'alone', await imageWith(world, { [name]: '2.0-r0' }))
+      const image = await imageOf(world, { [name]: '1.0-r0', [`${name}-dev`]: '1.0-r0' })
+      const alone = await push(world, 'alone', await imageOf(world, { [name]: '2.0-r0' }))
       const child = await push(world, image.digest, image)
       const manifests = [{ mediaType: imageType, digest: child, size: image.bytes.length, platform: { os: 'linux', architecture: 'amd64' } }]
       const index = await push(world, 'latest', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }))
-      await push(world, 'same', await imageWith(world, { busybox: '1.36.1-r29' }))
-      const foreign = await push(other, 'latest', await imageWith(other, { [name]: '1.0-r0' }))
+      await push(world, 'same', await imageOf(world, { busybox: '1.36.1-r29' }))
+      const foreign = await push(other, 'latest', await imageOf(other, { [name]: '1.0-r0' }))
       for (const digest of [alone, index]) await packagesOf(spec, world, { digest })
       await packagesOf(spec, other, { digest: foreign })
       const purl = `pkg:apk/alpine/${name}`
@@ -359,7 +328,7 @@ contentsSuite('contents of images', (spec) => {
       const teamRepo = uidOf(await spec.ok('CreateRepo', { parent: team, repo: { name: 'app' } }, { token }))
       const teamWorld = { ...world, repo: teamRepo, path: world.path.replace(/app$/, 'team/app') }
       const name = freshName('lib')
-      for (const at of [world, teamWorld]) await packagesOf(spec, at, { digest: await push(at, 'latest', await imageWith(at, { [name]: '1.0-r0' })) })
+      for (const at of [world, teamWorld]) await packagesOf(spec, at, { digest: await push(at, 'latest', await imageOf(at, { [name]: '1.0-r0' })) })
       const purl = `pkg:apk/alpine/${name}`
       const reposOf = async (request: JsonObject, of = token): Promise<unknown[]> =>
         (await found({ purl, ...request }, of)).map((image) => (image as unknown[])[0])
