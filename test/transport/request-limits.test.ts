@@ -50,7 +50,8 @@ describe('the maximum size of a request', () => {
 
   test('the maximum size of a request is set for every method: 64 KiB for most, 8 KiB for public ones without a list of ids', () => {
     const open = methods.filter(({ scope }) => scope === 'public')
-    expect(open.filter(({ maxRequestBytes }) => maxRequestBytes > 8 * KiB).map(({ rpc }) => rpc)).toEqual(['ListDocuments', 'ListVulnerabilityMetadata'])
+    const lists = open.filter(({ maxRequestBytes }) => maxRequestBytes > 8 * KiB).map(({ rpc }) => rpc)
+    expect(new Set(lists)).toEqual(new Set(['ListDocuments', 'ListVulnerabilityMetadata']))
     const large = methods.filter(({ maxRequestBytes, verb, service }) => service.includes('.v2.') && maxRequestBytes > 64 * KiB && verb !== 'list')
     expect(large.map(({ rpc }) => rpc).toSorted()).toEqual([
       'BatchDeleteExternalGroupRoleMappings',
