@@ -109,7 +109,8 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     let host: Awaited<ReturnType<typeof hostOf>>
 
     beforeAll(async () => {
-      host = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass' })
+      // Each pull has an event of its own, however soon it follows an equal one.
+      host = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass', TAPROOT_EVENTS_TRAFFIC_WINDOW_SECONDS: '0' })
     })
 
     afterAll(() => host?.stop())
