@@ -31,7 +31,9 @@ export function signedInSuite(ground: Ground): void {
     const { about } = row
     const things: readonly Things[] = realPlaces.map((place) => ground.world().things[place])
     const absent = about === undefined ? [] : things.map((one): Things => ({ ...one, [about]: nowhere(one[about]) }))
-    const replies = await Promise.all([...things, ...absent].map(async (one) => ({ one, reply: await call(name, caller, row.request(one)) })))
+    const replies: { readonly one: Things; readonly reply: Reply }[] = []
+    // One after the other: an organisation may have 100 searches that wait.
+    for (const one of [...things, ...absent]) replies.push({ one, reply: await call(name, caller, row.request(one)) })
     const texts = replies.map(({ one, reply }) => {
       const uid = about === undefined ? '' : one[about]
       // The parent of a uid with one part is `/`.

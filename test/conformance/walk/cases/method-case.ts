@@ -95,6 +95,7 @@ export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' |
 
 /** Methods of every caller whose requests name places: the path to the first one. */
 const listedPlaces: Readonly<Record<string, readonly string[]>> = {
+  'SecurityAdvisory/ListResolvedVulnsReports': ['image_refs', '0', 'repo'],
   'SecurityAdvisoryService/ListResolvedVulnsReports': ['image_refs', '0', 'repo'],
   'VulnReportsService/ListVulnCountReports': ['image_refs', '0', 'repo'],
   'VulnReportsService/ListCumulativeVulnCountReports': ['image_refs', '0', 'repo'],
