@@ -16,7 +16,7 @@ export interface StoreUnderTest {
 }
 
 /** Maximum wait of a test, in milliseconds. */
-export const timeoutMs = 15_000
+export const timeoutMs = 60_000
 
 /** A signal that ends hanging calls of the test. */
 export function soon(): AbortSignal {
