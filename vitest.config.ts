@@ -73,9 +73,9 @@ export default defineConfig({
       GOMEMLIMIT: '1GiB',
     },
     // These end a test that hangs; a busy machine needs minutes for some.
-    testTimeout: 120_000,
+    testTimeout: 300_000,
     // A busy machine may be slow; what never comes costs a red test this long.
-    expect: { poll: { timeout: 60_000 } },
+    expect: { poll: { timeout: 120_000 } },
     hookTimeout: 300_000,
     teardownTimeout: 30_000,
     setupFiles: [
