@@ -120,7 +120,8 @@ export class ContentsJob {
     const endMs = performance.now() + (this.#options.publishAfterMs ?? publishedAfterMs)
     const turns = this.#turns(busy, signal)
     const work = async (): Promise<void> => {
-      while (done.length < publishedImages && packages < publishedPackages && performance.now() < endMs) {
+      // The limits are looked at after an image: a batch without any means that none waits.
+      for (let isFull = false; !isFull; isFull = done.length >= publishedImages || packages >= publishedPackages || performance.now() >= endMs) {
         const next = await turns()
         if (next === undefined) return
         const root = rootOf(next.repo)

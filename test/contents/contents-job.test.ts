@@ -35,7 +35,7 @@ test('organisations take turns, however many images of one wait', async () => {
   const { store, cache, clock, random, log } = services
   const options = { store, cache, upstream, directory, clock, random, log }
   // What was read is published after each image: a new round begins.
-  const job = new ContentsJob({ ...options, services, publishAfterMs: 1 })
+  const job = new ContentsJob({ ...options, services, publishAfterMs: 0 })
   onTestFinished(() => job.close())
   await job.run(undefined, alive)
   const segments = new Segments(options)

@@ -124,10 +124,12 @@ describe('the OpenAPI documents', () => {
     const first = await fetch(url)
     expect(first.status).toBe(200)
     expect((await first.bytes()).length).toBeGreaterThan(10_000)
+    // Weak, since the answer has a content coding.
     const etag = first.headers.get('etag') ?? ''
+    expect(etag).toMatch(/^W\/"/)
     for (const [tags, status] of [
       [etag, 304],
-      [`W/${etag}`, 304],
+      [etag.slice(2), 304],
       [`"other", ${etag}`, 304],
       ['*', 304],
       ['"other"', 200],
