@@ -1,4 +1,5 @@
-import { request } from 'node:http'
+import { randomBytes } from 'node:crypto'
+import { request, type IncomingMessage } from 'node:http'
 import { connect } from 'node:http2'
 import { promisify } from 'node:util'
 import { brotliDecompress, gunzip } from 'node:zlib'
@@ -33,13 +34,26 @@ beforeAll(async () => {
   async function* pieces(): AsyncGenerator<Uint8Array> {
     for (let at = 0; at < 100; at++) yield Buffer.from(long)
   }
-  const streamed = { method: 'GET', path: '/streamed', handle: () => ({ headers: { 'Content-Type': 'application/json' }, pieces: pieces() }) } as const
+  const streamed = {
+    method: 'GET',
+    path: '/streamed',
+    handle: () => ({ headers: { 'Content-Type': 'application/json', Vary: 'Authorization' }, pieces: pieces() }),
+  } as const
+  async function* noEnd(): AsyncGenerator<Uint8Array> {
+    for (;;) yield randomBytes(64 * 1024)
+  }
+  const endless = { method: 'GET', path: '/endless', handle: () => ({ headers: { 'Content-Type': 'application/json' }, pieces: noEnd() }) } as const
+  const parts = {
+    method: 'GET',
+    path: '/parts',
+    handle: () => ({ status: 200, headers: { 'Content-Type': 'application/json', Vary: 'Accept' }, body: [fixed, fixed] }),
+  } as const
   served = await serve(
     ({ call: { method } }) => {
       if (method.verb === 'list') return create(method.output, { groups: [create(GroupSchema, { uid: root })], nextPageToken: 'a+b=' })
       return Promise.resolve({ message: create(GroupSchema, { uid: root, description }), etag: 'e1' })
     },
-    { routes: [html, document, streamed], origins: [page] },
+    { routes: [html, document, parts, streamed, endless], origins: [page] },
   )
 })
 afterAll(() => served.close())
@@ -72,6 +86,30 @@ describe('compressed answers', () => {
     expect(headers['content-length']).toBe(String(body.length))
     expect(body.length).toBeLessThan(plain.body.length / 10)
     expect(await decoders[coding](body)).toEqual(plain.body)
+  })
+
+  // docs/spec/conventions.md#compression
+  test('an answer that depends on other headers names them too', async () => {
+    for (const [at, vary] of [
+      ['/parts', 'Accept, Origin, Accept-Encoding'],
+      ['/streamed', 'Authorization, Origin, Accept-Encoding'],
+    ] as const) {
+      const [coded, plain] = [await get(at, { 'accept-encoding': 'br' }), await get(at)]
+      expect([coded.headers['content-encoding'], coded.headers['vary'], plain.headers['vary']]).toEqual(['br', vary, vary])
+      expect(await decoders.br(coded.body)).toEqual(plain.body)
+    }
+  })
+
+  test('streams beyond a number are sent as they are, and an end makes room', async () => {
+    const stalled = Array.from({ length: 16 }, () => {
+      const sent = request({ host: '127.0.0.1', port: served.port, path: '/endless', headers: { 'accept-encoding': 'gzip' } }).end()
+      return new Promise<IncomingMessage>((resolve) => sent.on('response', resolve))
+    })
+    const answers = await Promise.all(stalled)
+    expect(answers.map(({ headers }) => headers['content-encoding'])).toEqual(answers.map(() => 'gzip'))
+    expect((await get('/streamed', { 'accept-encoding': 'gzip' })).headers['content-encoding']).toBeUndefined()
+    for (const answer of answers) answer.destroy()
+    await expect.poll(async () => (await get('/streamed', { 'accept-encoding': 'gzip' })).headers['content-encoding']).toBe('gzip')
   })
 
   test.each([

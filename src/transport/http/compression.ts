@@ -10,6 +10,8 @@ export type Coding = 'br' | 'gzip'
 const leastBytes = 1024
 /** The most bodies that are compressed at the same time. While there are as many, others are sent as they are. */
 const maxRunning = 4
+/** The most streams that are compressed at the same time. A slow client holds one for long, so bodies have places of their own. */
+const maxStreams = 16
 /** Media types of text. HTML is not among them: a page has secrets together with text of others, and its compressed length would tell them. */
 const compressible = /^(?:application\/(?:[\w.-]+\+)?json|application\/(?:yaml|x-protobuf)|text\/(?:plain|css|javascript))(?:;|$)/
 
@@ -21,6 +23,7 @@ const compressors = { br: promisify(brotliCompress), gzip: promisify(gzip) }
 /** The codings of bodies that do not change, such as documents. */
 const known = new WeakMap<Uint8Array, Partial<Record<Coding, Promise<Buffer>>>>()
 let running = 0
+let streams = 0
 
 /**
  * Returns the coding for a body of this media type that the client accepts: Brotli before gzip. Undefined for none, for a body below 1 KiB, and for HTML. Adds
@@ -35,23 +38,34 @@ export function codingFor(context: Context, { type, bytes }: { readonly type: st
 }
 
 /** Resolves with the compressed body; undefined if too many are compressed already. */
-export async function compressed(body: string | Uint8Array, coding: Coding): Promise<Buffer | undefined> {
-  const made = typeof body === 'string' ? {} : (known.get(body) ?? {})
+export async function compressed(body: string | Uint8Array | readonly Uint8Array[], coding: Coding): Promise<Buffer | undefined> {
+  const made = body instanceof Uint8Array ? (known.get(body) ?? {}) : {}
   if (made[coding] !== undefined) return made[coding]
   if (running >= maxRunning) return undefined
   running++
   try {
-    const result = coding === 'br' ? compressors.br(body, brotliOptions) : compressors.gzip(body, gzipOptions)
+    const whole = body instanceof Array ? Buffer.concat(body) : body
+    const result = coding === 'br' ? compressors.br(whole, brotliOptions) : compressors.gzip(whole, gzipOptions)
     made[coding] = result
-    if (typeof body !== 'string') known.set(body, made)
+    if (body instanceof Uint8Array) known.set(body, made)
     return await result
   } finally {
     running--
   }
 }
 
+/** True if one more stream may be compressed. */
+export function hasRoomForStream(): boolean {
+  return streams < maxStreams
+}
+
 /** Compresses pieces of a body while they are sent. Returning it also closes the pieces. */
-export function compressedPieces(pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, coding: Coding): AsyncIterableIterator<Uint8Array> {
+export async function* compressedPieces(pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array, void> {
   const stream = coding === 'br' ? createBrotliCompress(brotliOptions) : createGzip(gzipOptions)
-  return (Readable.from(pieces).compose(stream) as Readable)[Symbol.asyncIterator]() // bytes go in and out
+  streams++
+  try {
+    yield* Readable.from(pieces).compose(stream) as AsyncIterable<Uint8Array> // bytes go in and out
+  } finally {
+    streams--
+  }
 }

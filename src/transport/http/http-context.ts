@@ -6,7 +6,7 @@ import type { Code } from '../../base/errors.ts'
 import { sendStream } from '../answer-stream.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
-import { codingFor, compressed, compressedPieces } from './compression.ts'
+import { codingFor, compressed, compressedPieces, hasRoomForStream } from './compression.ts'
 
 /** The state of a request that all middleware shares. */
 export interface HttpState {
@@ -62,11 +62,17 @@ export function preferredType(context: HttpContext, types: readonly string[]): s
   return context.accepts([...types]) || undefined
 }
 
+/** Adds what others said that the answer depends on to its header `Vary`. Without this header, they stay as they are. */
+function withVary(res: ServerResponse, headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  const others = headers['Vary'] === undefined ? undefined : res.getHeader('vary')
+  return others === undefined ? headers : { ...headers, Vary: `${headers['Vary'] ?? ''}, ${String(others)}` }
+}
+
 /** Starts an answer with status 200 whose length is unknown. */
 export function beginAnswer(context: HttpContext, headers: Readonly<Record<string, string>>): void {
   const { res, state } = context
   context.respond = false
-  res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...state.limits, ...commonHeaders, ...headers })
+  res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...state.limits, ...commonHeaders, ...withVary(res, headers) })
 }
 
 /** Resolves once the client has received what was written. Rejects with the signal's reason. */
@@ -81,7 +87,8 @@ export async function drained(response: ServerResponse, signal: AbortSignal): Pr
 export async function sendPieces(context: HttpContext, { headers, pieces }: StreamedAnswer): Promise<void> {
   const { res, state, method } = context
   const { signal } = state.call
-  const coding = codingFor(context, { type: headers['Content-Type'], bytes: Infinity })
+  const accepted = codingFor(context, { type: headers['Content-Type'], bytes: Infinity })
+  const coding = hasRoomForStream() ? accepted : undefined
   beginAnswer(context, { ...headers, ...codedHeaders(headers, coding) })
   try {
     if (method === 'HEAD') await pieces.return?.()
@@ -110,16 +117,16 @@ export function send(context: HttpContext, answer: HttpAnswer): void {
   const coding = codingFor(context, { type: headers['Content-Type'], bytes: lengthOf(body) })
   if (coding === undefined) return sendAsIs(context, answer)
   const coded = { status, headers: { ...headers, ...codedHeaders(headers, coding) } }
-  const whole = body instanceof Array ? Buffer.concat(body) : body
-  void compressed(whole, coding).then(
+  void compressed(body, coding).then(
     (bytes) => sendAsIs(context, bytes === undefined ? answer : { ...coded, body: bytes }),
     () => sendAsIs(context, answer),
   )
 }
 
 /** Sends a complete answer without compressing it. It does not use Koa's body, which sets each header separately. */
-function sendAsIs({ res, state }: HttpContext, { status, headers, body }: HttpAnswer): void {
+function sendAsIs({ res, state }: HttpContext, { status, headers: own, body }: HttpAnswer): void {
   if (res.headersSent) return
+  const headers = withVary(res, own)
   const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
   for (const name in state.limits) all.push(name, state.limits[name] ?? '')
   for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
