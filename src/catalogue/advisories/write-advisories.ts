@@ -212,6 +212,11 @@ function isAboutOther(one: v2.Advisory, other: v2.Advisory): boolean {
   return identifying.some((field) => one[field] !== other[field]) || one.aliases.join('\n') !== other.aliases.join('\n')
 }
 
+/** True if an event of the advisory was approved or rejected. */
+function isReviewed({ events }: v2.Advisory): boolean {
+  return events.some(({ reviewState }) => finalStates.includes(reviewState))
+}
+
 /** Answers Update: it replaces the advisory, but for its events. What approved events are about changes with `advisories.approve` only. */
 export const updateAdvisory: Handler = async (services, context, message) => {
   const advisory = message as v1.Advisory // the method's input
@@ -221,8 +226,7 @@ export const updateAdvisory: Handler = async (services, context, message) => {
     const cached = existing(planning, context, { uid: advisory.id })
     const current = messageOf(cached, kind)
     const record = advisoryOf(planning, advisory, current)
-    const isReviewed = current.events.some(({ reviewState }) => finalStates.includes(reviewState))
-    if (isReviewed && isAboutOther(current, record)) assertMayApprove(planning, parentOf(cached.uid))
+    if (isReviewed(current) && isAboutOther(current, record)) assertMayApprove(planning, parentOf(cached.uid))
     record.uid = cached.uid
     record.events = current.events
     const planned = planUpdate(planning, context, { cached, record })
@@ -231,12 +235,13 @@ export const updateAdvisory: Handler = async (services, context, message) => {
   return recordAnswer(ownAdvisoryKind, services, updated)
 }
 
-/** Answers Delete. */
+/** Answers Delete. What was approved or rejected goes with `advisories.approve` only: it counts for images. */
 export const deleteAdvisory: Handler = async (services, context, message) => {
   const { id } = message as v1.DeleteAdvisoryRequest // the method's input
   await assertOwn(services, id)
   await commit(services, context, (planning): MutationPlan<undefined> => {
     const record = existing(planning, context, { uid: id })
+    if (isReviewed(messageOf(record, kind))) assertMayApprove(planning, parentOf(record.uid))
     const changes = new ChangeSet()
     changes.remove(ownAdvisoryKind, record)
     emit(planning, context, { changes, subject: id, body: { desc: context.method.input, message } })

@@ -128,7 +128,7 @@ specSuite('hand-made advisories', (spec) => {
     const name = freshName('review')
     const role = await spec.ok(
       'CreateRole',
-      { parent: group, role: { name: freshName('author'), capabilities: ['CAP_ADVISORIES_CREATE', 'CAP_ADVISORIES_UPDATE', 'CAP_ADVISORIES_LIST'] } },
+      { parent: group, role: { name: freshName('author'), capabilities: ['CREATE', 'UPDATE', 'DELETE', 'LIST'].map((verb) => `CAP_ADVISORIES_${verb}`) } },
       { token },
     )
     const author = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -157,6 +157,10 @@ specSuite('hand-made advisories', (spec) => {
     })
     // What was reviewed cannot become about something else.
     expectFailure(await spec.call('Advisories/Update', { id: parentId, artifactName: 'openssl' }, { token: author.token }), { code: 7 })
+    expectFailure(await spec.call('Advisories/Delete', { id: parentId }, { token: author.token }), { code: 7 })
+    const other = await created({ group, token: author.token }, advisoryOf(`${name}-3`))
+    await spec.ok('Advisories/Delete', { id: String(other['id']) }, { token: author.token })
+    await spec.ok('Advisories/Delete', { id: parentId }, { token })
   })
 
   // docs/spec/advisories.md#hand-made-advisories
