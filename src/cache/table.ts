@@ -35,6 +35,9 @@ function isHidden(record: CachedRecord): boolean {
   return record.isHidden
 }
 
+/** The number of the last change of any table in this process. */
+let lastChange = 0
+
 /** All records of one kind in memory: by uid, in uid order with ranks, by each exact filter, and in the views that lists need. */
 export class KindTable {
   readonly index: KindIndex
@@ -51,6 +54,10 @@ export class KindTable {
   /** Those records in #byUid that are hidden, because a record on which they depend was removed. */
   #hidden = noRecords
   #visible = new Difference(this.#byUid, noRecords, isHidden)
+  /** Since the table was made, the last change below each parent. Undefined for kinds that do not count changes. */
+  readonly #changes: Map<string, number> | undefined
+  /** The number of all parents without a change. No other table has it. */
+  readonly #made = ++lastChange
 
   /** Tables with the same `scheduler` take turns when they fill views. By default the table has its own. */
   constructor(index: KindIndex, scheduler = new CooperativeScheduler()) {
@@ -66,6 +73,7 @@ export class KindTable {
     ])
     this.#children = index.foundByPath === true ? new ChildIndex() : undefined
     this.#indexes = [...new Set(this.#byValue.values()), ...(this.#children === undefined ? [] : [this.#children])]
+    this.#changes = index.countsChanges === true ? new Map() : undefined
     this.views = new Views(this, scheduler)
   }
 
@@ -105,6 +113,15 @@ export class KindTable {
     return this.#children.find(parent, name)
   }
 
+  /**
+   * Returns a number that changes with each change of a record directly below `parent`. Two tables of a process never have the same number. Throws TypeError
+   * for a kind without `countsChanges`.
+   */
+  changeOf(parent: string): number {
+    if (this.#changes === undefined) throw new TypeError(`changes of kind ${this.index.kind} are not counted`)
+    return this.#changes.get(parent) ?? this.#made
+  }
+
   /** Returns the value that `record` has for `filter`. */
   valueOf(record: CachedRecord, filter: string): string | undefined {
     return this.#valueOf.get(filter)?.(record)
@@ -138,7 +155,10 @@ export class KindTable {
 
   /** Hides visible records, given in uid order, so that readers no longer find them. Each one must be removed later. Hiding costs far less than removing. */
   hide(records: readonly CachedRecord[]): void {
-    for (const record of records) record.isHidden = true
+    for (const record of records) {
+      record.isHidden = true
+      this.#changes?.set(record.parent, ++lastChange)
+    }
     if (records.length * recordsPerInsert < this.#hidden.size) {
       for (const record of records) this.#hidden.insert(record)
     } else {
@@ -176,6 +196,8 @@ export class KindTable {
 
   /** Reports a change to the views, unless the record was hidden: they removed it then. */
   #changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
+    const { parent } = record ?? old ?? {}
+    if (parent !== undefined) this.#changes?.set(parent, ++lastChange)
     if (old?.isHidden !== true) this.views.changed(old, record)
     else {
       this.#hidden.delete(old)

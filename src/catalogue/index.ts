@@ -1,7 +1,8 @@
 // What other folders may import of the catalogue. They import nothing else of it.
 export type { ImportRefusal } from './import/run-import.ts'
 export { getAdvisory, listAdvisories } from './advisories/list-advisories.ts'
-export { ownAdvisoryKind, ownAdvisoriesIn, ownOfPackages } from './advisories/own-advisories.ts'
+export { ownAdvisoryKind } from './advisories/own-advisories.ts'
+export { OwnAdvisories } from './advisories/own-packages.ts'
 export { createAdvisory, createAdvisoryEvent, deleteAdvisory, updateAdvisory, updateAdvisoryEvent } from './advisories/write-advisories.ts'
 export { answerTooLarge } from './advisories/visible-advisories.ts'
 export { listDocuments } from './advisories/list-documents.ts'

@@ -12,8 +12,7 @@ import {
   type ReadImage,
   type VulnerabilityState,
 } from '../cache/lists/contents-source.ts'
-import type { CachedRecord } from '../cache/records/cached-record.ts'
-import { ownAdvisoriesIn, ownOfPackages } from '../catalogue/index.ts'
+import { OwnAdvisories } from '../catalogue/index.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
 import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
@@ -44,7 +43,7 @@ function rememberedWeight(found: readonly PackageVulnerability[]): number {
 const answers = new WeakMap<AdvisorySource, RecentMap<string, readonly PackageVulnerability[]>>()
 
 /** Returns the groups whose advisories count for a repo: those above it, and the public organisation. */
-function groupsFor({ cache: { tables }, settings }: Services, repo: Uid): Uid[] {
+export function groupsFor({ cache: { tables }, settings }: Services, repo: Uid): Uid[] {
   const shared = publicRoot(tables, settings.registry?.publicOrganization)
   const groups = new Set([...lineage(repo), ...(shared === undefined ? [] : [shared])])
   return [...groups].filter((group) => tables.get('Group', group) !== undefined).sort()
@@ -62,13 +61,16 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   const groups = groupsFor(services, first.repo)
   const known = answers.get(source) ?? new RecentMap(rememberedVulnerabilities, rememberedWeight)
   answers.set(source, known)
-  const own = ownAdvisoriesIn(services.cache.tables, groups)
-  // Records never change: a write makes another one.
-  const written = own.map(({ uid, revision }) => [uid, String(revision)])
-  const key = JSON.stringify([groups, written, query.states, query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs])])
+  const { tables } = services.cache
+  const key = JSON.stringify([
+    groups,
+    OwnAdvisories.changesIn(tables, groups),
+    query.states,
+    query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs]),
+  ])
   const remembered = known.get(key)
   if (remembered !== undefined) return remembered
-  const found = await compared({ imageContents, source, groups, own }, query, turn)
+  const found = await compared({ imageContents, source, groups, own: OwnAdvisories.in(tables, groups) }, query, turn)
   known.set(key, found)
   return found
 }
@@ -79,7 +81,7 @@ interface AdvisoriesInUse {
   readonly source: AdvisorySource
   readonly groups: readonly Uid[]
   /** The hand-made advisories of the groups. */
-  readonly own: readonly CachedRecord[]
+  readonly own: OwnAdvisories
 }
 
 /** Compares the packages of images with advisories. */
@@ -97,9 +99,10 @@ async function compared(
       after = packages.at(-1)
       if (after === undefined) break
       const names = await imageContents.namesOf({ packages, distribution }, turn)
-      const advisories = await source.ofPackages({ groups, names, maxBytes: maxAdvisoryBytes }, turn)
-      if (advisories === undefined) throw tooLarge(`the advisories about ${digest} are too many`)
-      const all = [...advisories, ...ownOfPackages(own, names)]
+      const made = await own.ofPackages(names, maxAdvisoryBytes)
+      const imported = made && (await source.ofPackages({ groups, names, maxBytes: maxAdvisoryBytes - made.bytes }, turn))
+      if (made === undefined || imported === undefined) throw tooLarge(`the advisories about ${digest} are too many`)
+      const all = [...imported, ...made.advisories]
       found.push(...(await imageContents.match({ packages, distribution, advisories: all, states }, turn)))
       if (found.length > maxVulnerabilities) throw tooLarge(`the images have more than ${maxVulnerabilities} vulnerabilities`)
     }

@@ -44,6 +44,8 @@ export interface KindIndex {
   readonly seenAtUid?: true
   /** True if records can also be found by parent and name (KindTable.child). That takes a few bytes of memory for each record. */
   readonly foundByPath?: true
+  /** True if the table counts changes by parent (KindTable.changeOf). That takes memory for each parent with a change. */
+  readonly countsChanges?: true
   /** Exact filters, by name, in addition to `name` and `parent`. */
   readonly filters: Readonly<Record<string, FilterSource>>
   /** The kinds on whose records this kind's records depend. A record is removed together with the record whose uid is the value of `filter`. */

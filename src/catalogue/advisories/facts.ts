@@ -42,6 +42,11 @@ function packageTypeOf({ componentType, componentLocation }: Advisory): string {
   return packagesOfEcosystem(componentType)?.type ?? /^pkg:([^/]+)\//.exec(componentLocation)?.[1] ?? componentType
 }
 
+/** Returns the name by which packages of images find an advisory. */
+export function packageNameOf(advisory: Advisory): string {
+  return nameForm(packageTypeOf(advisory), advisory.componentName)
+}
+
 /** Returns the values of an advisory in one facet, empty ones included. `origin` is the package that the artifact is built from. */
 const readers: Readonly<Record<FactFacet, (advisory: Advisory, origin: string) => readonly (string | number)[]>> = {
   advisoryId: ({ advisoryId }) => [advisoryId],
@@ -59,7 +64,7 @@ const readers: Readonly<Record<FactFacet, (advisory: Advisory, origin: string) =
   eventReviewer: ({ events }) => events.map(({ reviewer }) => reviewer),
   eventType: ({ events }) => events.map(typeOf),
   latestType: ({ events }) => [latestOf(events)].filter((event) => event !== undefined).map(typeOf),
-  packageName: (advisory) => [nameForm(packageTypeOf(advisory), advisory.componentName)],
+  packageName: (advisory) => [packageNameOf(advisory)],
 }
 
 /** Returns the terms by which an advisory is found, each once. Empty texts are no terms. */

@@ -2,7 +2,7 @@ import { toBinary } from '@bufbuild/protobuf'
 import { createHash } from 'node:crypto'
 import { isUid, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { CooperativeTask } from '../../cache/cooperative-task.ts'
-import type { AdvisoryFilter, FoundAdvisory, OriginAdvisory, PackageAdvisory } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryFilter, FoundAdvisory, OriginAdvisory } from '../../cache/lists/advisory-source.ts'
 import type { Visibility } from '../../cache/lists/places.ts'
 import type { CachedRecord, KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
@@ -13,7 +13,7 @@ import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities
 import { nameKey } from '../../store/keys.ts'
 import { foldCase, searchTextOf, termsOf, type FactFacet } from './facts.ts'
 
-const index: KindIndex = { kind: 'Advisory', desc: AdvisorySchema, filters: {}, removedWith: [{ kind: 'Group', filter: 'parent' }] }
+const index: KindIndex = { kind: 'Advisory', desc: AdvisorySchema, countsChanges: true, filters: {}, removedWith: [{ kind: 'Group', filter: 'parent' }] }
 
 /** Returns a text that two advisories of a group share if they have one id and are about one component of one artifact. */
 function subjectOf(advisory: Advisory): string {
@@ -48,6 +48,11 @@ const known = new WeakMap<Advisory, OwnFacts>()
 /** The package that an artifact is built from. Nothing else is known of it. */
 function originOf({ artifactName }: Advisory): string {
   return artifactName
+}
+
+/** Returns the advisory in a record as protobuf bytes. */
+export function ownBody(record: CachedRecord): Uint8Array {
+  return factsOf(messageOf(record, 'Advisory')).body
 }
 
 function factsOf(advisory: Advisory): OwnFacts {
@@ -105,16 +110,10 @@ export function ownAdvisories(
   return found
 }
 
-/** Returns the hand-made advisories directly in these groups. */
-export function ownAdvisoriesIn(tables: RecordTables, groups: readonly Uid[]): readonly CachedRecord[] {
-  const table = tables.table(index.kind)
-  return table.size === 0 ? [] : groups.flatMap((group) => [...table.matching('parent', group)])
-}
-
 /** Returns the hand-made advisory with this uid, as protobuf bytes. Undefined if there is none. */
 export function ownAdvisory(tables: RecordTables, uid: string): Uint8Array | undefined {
   const record = isUid(uid) ? tables.get('Advisory', uid) : undefined
-  return record === undefined ? undefined : factsOf(messageOf(record, 'Advisory')).body
+  return record === undefined ? undefined : ownBody(record)
 }
 
 /** Resolves with the records for which `holds` returns true. Records never change, so it may pause. */
@@ -133,7 +132,7 @@ export async function matchingOwn(records: readonly CachedRecord[], filter: Omit
   const found = await chosen(records, (record) => matches(record, filter))
   return found.map((record) => {
     const { uid, name, createMs, updateMs } = record
-    return { uid, name, createMs, updateMs, body: factsOf(messageOf(record, 'Advisory')).body }
+    return { uid, name, createMs, updateMs, body: ownBody(record) }
   })
 }
 
@@ -151,10 +150,4 @@ export async function ownByOrigin(
     const advisory = messageOf(record, 'Advisory')
     return { origin: originOf(advisory), uid: record.uid, body: factsOf(advisory).body }
   })
-}
-
-/** Returns the records about packages with one of these names, see PackageAdvisoryQuery. */
-export function ownOfPackages(records: readonly CachedRecord[], names: readonly string[]): readonly PackageAdvisory[] {
-  const facts = records.map((record) => factsOf(messageOf(record, 'Advisory')))
-  return facts.filter((one) => hasOne(one, 'packageName', names)).map(({ body }) => ({ body, osv: undefined }))
 }
