@@ -14,7 +14,7 @@ export { type PlatformImage, getArchitectures, getImageConfig, getSize, imageNot
 export { manifestPrefix, rereadKey, rereadPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
 export { endExpiredSyncs, endMirror, listMirrors } from './records/mirrors.ts'
 export { heldBlob } from './records/blobs.ts'
-export { heldManifest, referrersOf } from './records/manifests.ts'
+export { heldManifest, namedOtherwise, referrersOf } from './records/manifests.ts'
 export { publicRoot } from './records/repo-rules.ts'
 export { pullPolicyKind } from './policies/pull-policies.ts'
 export { repoKind } from './records/repos.ts'

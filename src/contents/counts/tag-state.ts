@@ -31,14 +31,9 @@ export function worstSeverities(found: readonly PackageVulnerability[]): Readonl
 
 const defaultArchitecture = 'amd64'
 
-async function sizeOf(
-  services: Services,
-  { repo, images }: { readonly images: readonly PlatformImage[] } & Pick<ImageName, 'repo'>,
-  signal: AbortSignal,
-): Promise<number> {
-  const image = images.find(({ architecture }) => architecture === defaultArchitecture) ?? images[0]
-  const record = image && (await heldManifest(services, { repo, digest: image.digest }, signal))
-  return Number((record?.layers ?? []).reduce((sum, { size }) => sum + size, record?.config?.size ?? 0n))
+/** Returns the size of the image of the default architecture, else that of the first one, in bytes. */
+function sizeOf(images: readonly PlatformImage[]): number {
+  return Number((images.find(({ architecture }) => architecture === defaultArchitecture) ?? images[0])?.size ?? 0n)
 }
 
 /** The state of an image; `pending` until it was read. */
@@ -58,7 +53,7 @@ export async function imageState(services: Services, { repo, digest }: ImageName
     if (read.some(({ problem }) => problem !== '')) return unknown
     if (read.length < names.length) return 'pending'
     const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)
-    return knownState(worstSeverities(found), await sizeOf(services, { repo, images }, turn.signal))
+    return knownState(worstSeverities(found), sizeOf(images))
   } catch (error) {
     // The image was deleted meanwhile (5), or is too large to compare (9).
     if (error instanceof DomainError && (error.code === 5 || error.code === 9)) return unknown

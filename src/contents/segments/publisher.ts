@@ -2,8 +2,9 @@ import { rename, rm } from 'node:fs/promises'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
 import { CatalogueError, deleteCatalogue, formatOf, pushCatalogue } from '../../catalogue/index.ts'
 import { errorText } from '../../base/error-text.ts'
+import type { Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'
-import { heldManifest } from '../../registry/index.ts'
+import { heldManifest, namedOtherwise } from '../../registry/index.ts'
 import { contentsKey, encodeContents, includedIn, storedContents, type ContentsRecord, type Segment, type StoredContents } from './contents-record.ts'
 import type { ImageIndex } from '../image-contents.ts'
 import type { SegmentSize, StoredImage } from './segment-builder.ts'
@@ -145,12 +146,19 @@ export class Publisher {
   async #gone(names: readonly ImageName[], signal: AbortSignal): Promise<ImageName[]> {
     const { tables } = this.#services.cache
     const gone: ImageName[] = []
+    const held = new Map<Uid, Promise<ReadonlySet<string>>>()
+    /** True if the repo holds the image under its SHA-512 digest. Its contents are known by the SHA-256 digest. */
+    const isNamedOtherwise = async ({ repo, digest }: ImageName): Promise<boolean> => {
+      const others = held.get(repo) ?? namedOtherwise(this.#services, repo, signal)
+      held.set(repo, others)
+      return (await others).has(digest)
+    }
+    const isHeld = async (name: ImageName): Promise<boolean> =>
+      tables.get('Repo', name.repo) !== undefined && ((await heldManifest(this.#services, name, signal)) !== undefined || isNamedOtherwise(name))
     for (let at = 0; at < names.length; at += readsAtOnce) {
       const part = names.slice(at, at + readsAtOnce)
-      const held = await Promise.all(
-        part.map(async (name) => (tables.get('Repo', name.repo) === undefined ? undefined : heldManifest(this.#services, name, signal))),
-      )
-      gone.push(...part.filter((_, index) => held[index] === undefined))
+      const areHeld = await Promise.all(part.map(isHeld))
+      gone.push(...part.filter((_, index) => areHeld[index] !== true))
     }
     return gone
   }

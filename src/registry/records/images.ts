@@ -47,9 +47,16 @@ export function isImageRecord({ isImage, architecture, children }: ManifestRecor
 
 /** An image of one platform. */
 export interface PlatformImage {
+  /** Its SHA-256 digest, by which its contents are known, whatever digest the repo holds it by. */
   readonly digest: Digest
   /** For example `amd64`; empty if its config names none. */
   readonly architecture: string
+  /** The size of its layers and config in bytes; 0 if its manifest is gone. */
+  readonly size: bigint
+}
+
+function sizeOf({ config, layers }: ManifestRecord): bigint {
+  return layers.reduce((sum, layer) => sum + layer.size, config?.size ?? 0n)
 }
 
 /**
@@ -59,20 +66,23 @@ export interface PlatformImage {
 export async function platformImages(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<readonly PlatformImage[]> {
   const record = await heldManifest(services, { repo, digest }, signal)
   if (record === undefined) throw imageNotFound(`${repo}@${digest}`)
-  if (record.children.length === 0) return isImageRecord(record) ? [{ digest, architecture: record.architecture }] : []
-  // a cast: records hold checked digests
+  // casts: records hold checked digests
+  const made = (held: ManifestRecord, architecture: string): PlatformImage => ({ digest: held.upstreamDigest as Digest, architecture, size: sizeOf(held) })
+  if (record.children.length === 0) return isImageRecord(record) ? [made(record, record.architecture)] : []
   const children = [...new Map(record.children.map((child) => [child.digest as Digest, child.architecture]))].filter(([, named]) => named !== noArchitecture)
-  const images: PlatformImage[] = []
+  // An index may name an image by several digests.
+  const images = new Map<Digest, PlatformImage>()
   for (let at = 0; at < children.length; at += readsAtOnce) {
     const part = children.slice(at, at + readsAtOnce)
     const held = await Promise.all(part.map(([child]) => heldManifest(services, { repo, digest: child }, signal)))
     part.forEach(([child, named], index) => {
       const image = held[index]
       // Nothing is known of a child that is gone, so it counts as an image.
-      if (image === undefined || isImageRecord(image)) images.push({ digest: child, architecture: named || (image?.architecture ?? '') })
+      const found = image === undefined ? { digest: child, architecture: named, size: 0n } : made(image, named || image.architecture)
+      if ((image === undefined || isImageRecord(image)) && !images.has(found.digest)) images.set(found.digest, found)
     })
   }
-  return images
+  return [...images.values()]
 }
 
 /** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */
@@ -96,9 +106,8 @@ async function imageOf(services: Services, context: Context, image: { repoUid: s
 export const getSize: Handler = async (services, context, message) => {
   const request = message as GetSizeRequest
   const wanted = request.architecture === '' ? defaultArchitecture : request.architecture
-  const { config, layers } = await imageOf(services, context, { ...request, architecture: wanted })
-  const size = layers.reduce((sum, layer) => sum + layer.size, config?.size ?? 0n)
-  return { message: create(SizeSchema, { size, architecture: wanted }) }
+  const image = await imageOf(services, context, { ...request, architecture: wanted })
+  return { message: create(SizeSchema, { size: sizeOf(image), architecture: wanted }) }
 }
 
 /** Maximum size of a config that is read, in bytes. */

@@ -28,6 +28,21 @@ export async function heldManifest(services: Services, { repo, digest }: Manifes
   return entry === undefined ? undefined : manifestIn(entry)
 }
 
+/** Resolves with the SHA-256 digests of the manifests that the repo holds under a SHA-512 digest. Rejects with StoreError or the signal's reason. */
+export async function namedOtherwise({ store }: Services, repo: Uid, signal: AbortSignal): Promise<ReadonlySet<string>> {
+  const prefix = manifestKey(repo, 'sha512:')
+  const found = new Set<string>()
+  for (let after: string | undefined; ;) {
+    const { entries, more } = await store.range({ prefix, ...(after === undefined ? {} : { after }), limit: rangeEntries }, signal)
+    for (const entry of entries) {
+      const record = manifestIn(entry)
+      if (record !== undefined) found.add(record.upstreamDigest)
+    }
+    after = entries.at(-1)?.key
+    if (!more || after === undefined) return found
+  }
+}
+
 /** A number that changes whenever a manifest of the repo is deleted. Content cached under another number may be gone. */
 export function manifestGeneration(tables: RecordTables, repo: Uid): number {
   return tables.entry(manifestsKey(repo))?.revision ?? 0
