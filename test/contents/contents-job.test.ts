@@ -27,7 +27,7 @@ async function pushed(count: number): Promise<ImageName[]> {
   return images
 }
 
-test('organisations take turns, however many images of one wait', async () => {
+test('organisations take turns, and what is known of one stays as it was when images of others are read', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-contents-'))
   onTestFinished(() => rm(directory, { recursive: true }))
   const images = (await Promise.all([pushed(4), pushed(4), pushed(4)])).flat()
@@ -52,4 +52,13 @@ test('organisations take turns, however many images of one wait', async () => {
     const first = Math.min(...ofOne.map(({ readMs }) => readMs))
     expect(read.filter(({ readMs }) => readMs < first).length).toBeLessThanOrEqual(4)
   }
+  const repos = [...new Set(images.map(({ repo }) => repo))]
+  const editions = (): string[] => repos.map((repo) => segments.editionOf(repo))
+  const before = editions()
+  const [more] = await pushed(1)
+  if (more === undefined) throw new Error('no image')
+  const unread = segments.editionOf(more.repo)
+  await job.run(undefined, alive)
+  await expect.poll(() => segments.editionOf(more.repo)).not.toBe(unread)
+  expect(editions()).toEqual(before)
 })

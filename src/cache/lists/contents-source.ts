@@ -163,6 +163,8 @@ export interface PackageVulnerability extends ImageVulnerability {
 export interface ContentsSource {
   /** Another value after each change of what is known. */
   readonly edition: unknown
+  /** Returns a text that changes when other images of a repo are known, or when one was read again. */
+  editionOf(repo: Uid): string
   /** Resolves with each image that was read. Rejects with code 14 while the process still loads them. */
   imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]>
   /** Resolves with a page of the packages of images. Those that were not read have none. Rejects with code 14 like `imagesAmong`. */

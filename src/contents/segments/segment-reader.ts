@@ -62,6 +62,14 @@ interface ReplacedImages {
   readonly ids: string
 }
 
+/** What a segment has of a repo. With another image, or one that was read again, other numbers. */
+export interface RepoState {
+  readonly repo: Uid
+  readonly images: number
+  /** The sum of the times at which they were read, each modulo 2^31 milliseconds. */
+  readonly times: number
+}
+
 /** An image that contains a package, without the indexes that it is in. */
 type FoundImage = Omit<PackageImage, 'indexes'>
 
@@ -177,12 +185,19 @@ export class SegmentReader {
     return { images: images.map((image) => ({ ...image, indexes: indexes.get(keyOf(image)) ?? [] })), total }
   }
 
-  /** Returns the repos that have an image or index with this digest, each once. No index has digests first, so this looks at all of them. */
+  /** Returns the repos that have an image or index with this digest, each once. */
   reposWith(digest: Digest): Uid[] {
     const repos = [...this.#open.values()].flatMap((database) =>
       database.prepare('SELECT repo FROM image WHERE digest = ? UNION SELECT repo FROM member WHERE digest = ?').all(digest, digest),
     )
     return [...new Set(repos.map((row) => row['repo'] as Uid))] // of buildSegment
+  }
+
+  /** Returns, for each repo with images in a segment, their number and the sum of the times at which they were read. */
+  states(path: string): RepoState[] {
+    const sql = `SELECT repo, count(*) AS images, sum(json_extract(facts, '$.readMs') % ${2 ** 31}) AS times FROM image GROUP BY repo`
+    const rows = this.#open.get(path)?.prepare(sql).all() ?? []
+    return rows.map(({ repo, images, times }) => ({ repo: repo as Uid, images: Number(images), times: Number(times) })) // of buildSegment
   }
 
   /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */

@@ -22,5 +22,7 @@ CREATE TABLE member (repo TEXT NOT NULL, image TEXT NOT NULL, digest TEXT NOT NU
 CREATE INDEX package_purl ON package (purl);
 CREATE INDEX package_name ON package (name, type);
 CREATE INDEX contains_package ON contains (package, image);
+CREATE INDEX image_digest ON image (digest, repo);
+CREATE INDEX member_digest ON member (digest, repo);
 `,
 }

@@ -18,6 +18,7 @@ export type SegmentTask =
   | { readonly kind: 'reposWith'; readonly paths: readonly string[]; readonly digest: Digest }
   | { readonly kind: 'namesOf'; readonly question: Pick<MatchQuestion, 'packages' | 'distribution'> }
   | { readonly kind: 'match'; readonly question: MatchQuestion }
+  | { readonly kind: 'states'; readonly paths: readonly string[]; readonly path: string }
   | { readonly kind: 'names'; readonly paths: readonly string[] }
 
 const reader = new SegmentReader()
@@ -47,6 +48,7 @@ function work(task: SegmentTask): unknown {
   if (task.kind === 'packages') return reader.packages(task.query)
   if (task.kind === 'packageImages') return reader.packageImages(task.query)
   if (task.kind === 'reposWith') return reader.reposWith(task.digest)
+  if (task.kind === 'states') return reader.states(task.path)
   return reader.names()
 }
 

@@ -24,6 +24,7 @@ import { CatalogueError, fetchCatalogue } from '../../catalogue/index.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
 import { contentsKey, storedContents, type Segment } from './contents-record.ts'
+import type { RepoState } from './segment-reader.ts'
 import type { SegmentTask } from './segment-worker.ts'
 
 /** The dependencies of Segments. */
@@ -107,6 +108,8 @@ export class Segments implements ContentsSource {
   readonly #thread = segmentThread()
   /** The segments that are served. The record may name newer ones: these stay until those are here. Undefined until the first are. */
   #paths: readonly string[] | undefined
+  /** What each of these segments has of its repos, by repo. */
+  #states: readonly ReadonlyMap<Uid, RepoState>[] = []
 
   constructor(options: SegmentsOptions) {
     this.#options = options
@@ -129,6 +132,17 @@ export class Segments implements ContentsSource {
 
   get edition(): unknown {
     return this.#paths
+  }
+
+  editionOf(repo: Uid): string {
+    if (this.#paths === undefined) return 'loading'
+    let [images, times] = [0, 0]
+    for (const states of this.#states) {
+      const state = states.get(repo)
+      images += state?.images ?? 0
+      times += state?.times ?? 0
+    }
+    return `${images} ${times}`
   }
 
   async imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]> {
@@ -169,6 +183,11 @@ export class Segments implements ContentsSource {
     }
   }
 
+  async #statesIn(paths: readonly string[], path: string): Promise<ReadonlyMap<Uid, RepoState>> {
+    const states = (await this.#thread.ask({ kind: 'states', paths, path })) as readonly RepoState[] // the answer to this task
+    return new Map(states.map((state) => [state.repo, state]))
+  }
+
   #served(): readonly string[] {
     if (this.#paths !== undefined) return this.#paths
     if ((storedContents(this.#options.cache.tables).record?.segments ?? []).length === 0) return []
@@ -199,9 +218,12 @@ export class Segments implements ContentsSource {
   async #catchUp(signal: AbortSignal): Promise<void> {
     const segments = storedContents(this.#options.cache.tables).record?.segments ?? []
     const paths = await this.#files.have(segments, signal)
+    const known = new Map(this.#paths?.map((path, at) => [path, this.#states[at]]))
     // Opens the files: a damaged one is not served.
     await this.#thread.ask({ kind: 'images', paths, images: [] })
+    const states = await Promise.all(paths.map(async (path) => known.get(path) ?? this.#statesIn(paths, path)))
     this.#paths = paths
+    this.#states = states
     await this.#files.removeOthers(segments)
   }
 }

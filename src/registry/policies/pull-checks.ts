@@ -1,7 +1,7 @@
 import type { Digest } from '../../base/digest.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { untilAborted } from '../../base/timing.ts'
-import { rootOf, type Uid } from '../../base/uid.ts'
+import { lineage, rootOf, type Uid } from '../../base/uid.ts'
 import type { ImageFacts } from '../../cache/lists/contents-source.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
@@ -30,6 +30,7 @@ export interface PulledManifest {
 interface KnownManifest {
   readonly upstreamDigest: Digest
   readonly images: readonly ImageFacts[]
+  /** The indexes that contain it as an image, if it is pulled by digest. */
   readonly parents: readonly ParentIndex[]
   readonly pushedMs: number | undefined
   readonly pushedByMs: number
@@ -44,7 +45,14 @@ type Basis = readonly unknown[]
 interface Remembered {
   readonly basis: Basis
   readonly known: KnownManifest
+  tags?: TagFacts & { readonly change: number }
   last?: { readonly policies: readonly CachedRecord[]; readonly isDeprecated: boolean; readonly verdict: PullVerdict }
+}
+
+/** What the tags say about a manifest. */
+interface TagFacts {
+  readonly isExempt: boolean
+  readonly isDeprecated: boolean
 }
 
 /** An answer that pulls wait for. */
@@ -73,7 +81,7 @@ function sortOf({ isIndex, runs, accompanies }: Readonly<Record<'isIndex' | 'run
   return accompanies ? 'accompanying' : 'artifact'
 }
 
-/** Returns when a manifest, or an index that contains it, was first pushed: the latest known time, and one that no first push is after. */
+/** Returns when a manifest, and the indexes that contain it, were first pushed: the latest known time, and one that no first push is after. */
 function pushesOf(records: readonly ParentIndex['record'][]): Pick<KnownManifest, 'pushedMs' | 'pushedByMs'> {
   const known = records.map(({ firstPushTimeMs }) => Number(firstPushTimeMs)).filter((ms) => ms > 0)
   const bounds = records.map(({ firstPushTimeMs, createTimeMs }) => Number(firstPushTimeMs || createTimeMs))
@@ -111,19 +119,19 @@ export class PullChecks {
   }
 
   #verdictFrom(pulled: PulledManifest, remembered: Remembered, policies: readonly CachedRecord[]): PullVerdict | undefined {
-    const { known, last } = remembered
-    if (this.#isExempt(pulled, known)) return undefined
-    const isDeprecated = this.#isDeprecated(pulled, known)
+    const { last } = remembered
+    const { isExempt, isDeprecated } = this.#tagFacts(pulled, remembered)
+    if (isExempt) return undefined
     if (last?.isDeprecated === isDeprecated && this.#services.clock.now() < last.verdict.untilMs && isSame(last.policies, policies)) return last.verdict
-    const verdict = this.#judge(pulled, known, messagesOf(policies))
+    const verdict = this.#judge(pulled, { ...remembered.known, isDeprecated }, messagesOf(policies))
     remembered.last = { policies, isDeprecated, verdict }
     return verdict
   }
 
-  #judge(pulled: PulledManifest, known: KnownManifest, policies: readonly PullPolicyRecord[]): PullVerdict {
-    const { images, parents, pushedMs, pushedByMs, upstreamDigest } = known
+  #judge(pulled: PulledManifest, known: KnownManifest & Pick<TagFacts, 'isDeprecated'>, policies: readonly PullPolicyRecord[]): PullVerdict {
+    const { images, parents, pushedMs, pushedByMs, upstreamDigest, isDeprecated } = known
     const digests = [pulled.digest, upstreamDigest, ...parents.flatMap(({ digest, record }) => [digest, record.upstreamDigest])]
-    const facts = { repo: pulled.repo, digests, images, isDeprecated: this.#isDeprecated(pulled, known), pushedMs, pushedByMs }
+    const facts = { repo: pulled.repo, digests, images, isDeprecated, pushedMs, pushedByMs }
     return verdictOn(policies, { ...facts, nowMs: this.#services.clock.now() })
   }
 
@@ -132,7 +140,10 @@ export class PullChecks {
     const { cache, imageContents, settings } = this.#services
     const { tables } = cache
     const shared = publicRoot(tables, settings.registry?.publicOrganization)
-    return [manifestGeneration(tables, repo), indexGeneration(tables, repo), imageContents?.edition, this.#advisories(), shared]
+    const handMade = tables.table('Advisory')
+    const groups = shared === undefined ? lineage(repo) : [...lineage(repo), shared]
+    const generations = [manifestGeneration(tables, repo), indexGeneration(tables, repo)]
+    return [...generations, imageContents?.editionOf(repo), this.#advisories(), shared, ...groups.map((group) => handMade.changeOf(group))]
   }
 
   /** Returns the catalogue of advisories; `loading` while it is not there. */
@@ -170,17 +181,30 @@ export class PullChecks {
     if (record === undefined) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
     const isIndex = record.children.length > 0
     const runs = !isIndex && runsAsImage(bytes)
-    const parents = tag !== undefined || isIndex ? [] : await this.#parents.of({ repo, digest }, signal)
+    const upstreamDigest = record.upstreamDigest as Digest // of a checked record
+    const containing = tag !== undefined || isIndex ? [] : await this.#parents.of({ repo, upstreamDigest }, signal)
+    // An index that hides an image as an attestation changes nothing.
+    const parents = containing.filter(({ asImage }) => asImage)
     const images = (await platformImages(this.#services, { repo, digest }, signal)).map((image) => image.digest)
     // An image whose configuration names no architecture may still be one of an index.
-    const asked = images.length === 0 && runs && parents.some(({ asImage }) => asImage) ? [digest] : images
+    const asked = images.length === 0 && runs && parents.length > 0 ? [upstreamDigest] : images
     return {
-      upstreamDigest: record.upstreamDigest as Digest, // of a checked record
+      upstreamDigest,
       images: await this.#services.imageFacts(repo, asked, { key: `pull ${rootOf(repo)}`, signal }),
       parents,
       ...pushesOf([record, ...parents.map((parent) => parent.record)]),
-      sort: sortOf({ isIndex, runs, accompanies: record.subject !== '' || parents.length > 0 }),
+      sort: sortOf({ isIndex, runs, accompanies: record.subject !== '' || containing.length > 0 }),
     }
+  }
+
+  /** Returns what the tags say. For a manifest that is pulled by digest, it looks at the tags again only after one of the repo changed. */
+  #tagFacts(pulled: PulledManifest, remembered: Remembered): TagFacts {
+    const { known, tags } = remembered
+    if (pulled.tag !== undefined) return { isExempt: this.#isExempt(pulled, known), isDeprecated: pulled.tag.deprecated }
+    const change = this.#services.cache.tables.table('Tag').changeOf(pulled.repo)
+    if (tags?.change === change) return tags
+    remembered.tags = { change, isExempt: this.#isExempt(pulled, known), isDeprecated: this.#isDeprecated(pulled, known) }
+    return remembered.tags
   }
 
   /** True for signatures, attestations and SBOMs: referrers, parts of an index that cannot run, and what cosign's tags name. Nothing that can run is exempt. */
@@ -192,8 +216,8 @@ export class PullChecks {
     return this.#tagsOf(pulled.repo, [{ digest: pulled.digest, upstreamDigest }]).some((tag) => pattern.test(tag.name))
   }
 
-  #isDeprecated({ repo, digest, tag }: PulledManifest, { upstreamDigest, parents }: KnownManifest): boolean {
-    if (tag !== undefined) return tag.deprecated
+  /** True for a manifest whose tags, and those of the indexes that contain it, are all deprecated. */
+  #isDeprecated({ repo, digest }: PulledManifest, { upstreamDigest, parents }: KnownManifest): boolean {
     const named = [
       { digest, upstreamDigest },
       ...parents.map((parent) => ({ digest: parent.digest as Digest, upstreamDigest: parent.record.upstreamDigest as Digest })),

@@ -1,4 +1,5 @@
 import type { Digest } from '../../base/digest.ts'
+import type { Uid } from '../../base/uid.ts'
 import { millisecondUpTo } from '../../base/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../cache/lists/order.ts'
@@ -38,6 +39,7 @@ const index: KindIndex = {
   desc: TagSchema,
   name: 'name',
   foundByPath: true,
+  countsChanges: true,
   filters: { digest: { field: 'digest' }, family: { fields: ['name', 'deprecated'], from: familyOf } },
   removedWith: [{ kind: 'Repo', filter: 'parent' }],
 }
@@ -82,8 +84,8 @@ export function answeredDigest(record: CachedRecord): Digest {
  * Returns the tags of the repo that point to the manifest. `upstreamDigest` is the SHA-256 digest of its bytes, which tags point to if the
  * manifest was pushed by another digest.
  */
-export function tagsAt(tables: RecordTables, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
-  const pointing = [...tables.table('Tag').matching('digest', upstreamDigest)].filter((record) => record.parent === repo)
+export function tagsAt(tables: RecordTables, repo: Uid, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
+  const pointing = [...tables.table('Tag').matching('digest', upstreamDigest, repo)]
   return digest === upstreamDigest ? pointing : pointing.filter((record) => record.pushedDigest === digest)
 }
 

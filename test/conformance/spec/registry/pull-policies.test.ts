@@ -1,8 +1,8 @@
 import { fromBinary, toJson, type JsonObject } from '@bufbuild/protobuf'
 import { randomBytes } from 'node:crypto'
 import { expect, test, vi } from 'vitest'
-import { digestOf } from '../../../../src/base/digest.ts'
-import { makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { digestOf, type Digest } from '../../../../src/base/digest.ts'
+import { imageOf, makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { RegistryTrafficSchema } from '../../../../src/gen/taproot/store/v1/registry_pb.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
@@ -49,11 +49,11 @@ suite('pull policies', (spec) => {
   const pull = (world: ImageWorld, reference: string, method = 'GET'): Promise<Answer> =>
     withRegistry(world, (client) => client.send(method, `/v2/${world.path}/manifests/${reference}`))
   const statusOf = async (world: ImageWorld, reference: string, method?: string): Promise<number> => (await pull(world, reference, method)).status
-  const untilRead = async (world: ImageWorld, digest: string): Promise<void> => {
+  const untilRead = async (world: ImageWorld, digest: string, count = 1): Promise<void> => {
     await vi.waitFor(async () => {
       spec.clock.advance(2_000)
       const { images } = await spec.ok('ListPackages', { repoUid: world.repo, digest }, { token: await spec.server.tokenFor(world.owner) })
-      expect(images).toMatchObject([{ state: 'READ' }])
+      expect(images).toMatchObject(Array.from({ length: count }, () => ({ state: 'READ' })))
     }, waiting)
   }
 
@@ -110,6 +110,56 @@ suite('pull policies', (spec) => {
   })
 
   // docs/spec/registry.md#pull-policies
+  test('no digest of an image hides its vulnerabilities, and no index that names it by another one', async () => {
+    const world = await makeImageWorld(spec.server)
+    const id = freshId()
+    await importDocuments(spec.server, world.group, [advisory(id)])
+    const [tagged, untagged] = [await imageOf(world, { musl: '1' }), await imageOf(world, { musl: '1' })]
+    const longOf = ({ bytes }: TestManifest): Digest => digestOf(bytes, 'sha512')
+    await pushManifest(world, 'tagged', tagged)
+    for (const image of [tagged, untagged]) await pushManifest(world, longOf(image), image)
+    const platform = { architecture: 'amd64', os: 'linux' }
+    const index = manifestOf({
+      ...{ schemaVersion: 2, mediaType: indexType },
+      manifests: [untagged, tagged].map((image) => ({ ...descriptorOf(image), digest: longOf(image), platform })),
+    })
+    await pushManifest(world, 'all', index)
+    await untilRead(world, index.digest, 2)
+    // What is published later keeps the image that the repo holds by its other digest only.
+    await untilRead(world, (await pushPackages(world, 'other', { musl: '1' })).digest)
+    await untilRead(world, index.digest, 2)
+    await create(world, [{ maxSeverity: 'HIGH', mode: 'ENFORCE' }])
+    for (const reference of ['tagged', tagged.digest, longOf(tagged), longOf(untagged), 'all', index.digest]) {
+      const refused = await pull(world, reference)
+      expect([reference, refused.status, refused.body.toString()]).toEqual([reference, 403, expect.stringContaining(id)])
+    }
+  })
+
+  // docs/spec/advisories.md#hand-made-advisories
+  test('the approval of a hand-made advisory counts for the next pull, and so does its end', async () => {
+    const world = await makeImageWorld(spec.server)
+    const { group, token } = world
+    const id = freshId()
+    await importDocuments(spec.server, group, [advisory(id)])
+    const image = await pushPackages(world, '1.0', { musl: '1' })
+    await untilRead(world, image.digest)
+    await create(world, [{ maxSeverity: 'HIGH', mode: 'ENFORCE' }])
+    const statuses = async (): Promise<number[]> => [await statusOf(world, '1.0'), await statusOf(world, image.digest)]
+    expect(await statuses()).toEqual([403, 403])
+    const made = await spec.ok(
+      'Advisories/Create',
+      { parentId: group, advisory: { advisoryId: id, artifactName: 'musl', artifactType: 'Alpine:v3.20' } },
+      { token },
+    )
+    expect(await statuses()).toEqual([403, 403])
+    const approved = { falsePositiveDetermination: { note: 'not called' }, status: 'APPROVED' }
+    await spec.ok('Advisories/CreateAdvisoryEvent', { parentId: String(made['id']), advisoryEvent: approved }, { token })
+    expect(await statuses()).toEqual([200, 200])
+    await spec.ok('Advisories/Delete', { id: String(made['id']) }, { token })
+    expect(await statuses()).toEqual([403, 403])
+  })
+
+  // docs/spec/registry.md#pull-policies
   test('a group cannot weaken the policies of groups above it', async () => {
     const world = await makeImageWorld(spec.server)
     await pushPackages(world, '1.0', { musl: '1' })
@@ -150,6 +200,13 @@ suite('pull policies', (spec) => {
       expect([reference, await statusOf(world, reference)]).toEqual([reference, 403])
     for (const reference of [`${index.digest.replace(':', '-')}.sig`, signature.digest, sbom.digest])
       expect([reference, await statusOf(world, reference)]).toEqual([reference, 200])
+    const hiding = (salt: string): TestManifest =>
+      manifestOf({
+        ...{ schemaVersion: 2, mediaType: indexType, annotations: { salt } },
+        manifests: [{ ...descriptorOf(child), platform: { architecture: 'unknown', os: 'unknown' } }],
+      })
+    await pushManifest(world, 'hiding', hiding('a'))
+    expect(await statusOf(world, child.digest)).toBe(403)
     // An exception for the index counts for its images.
     await change(world, uid, { exceptions: [{ digest: index.digest, endTime }] })
     for (const reference of ['old', index.digest, child.digest]) expect([reference, await statusOf(world, reference)]).toEqual([reference, 200])
