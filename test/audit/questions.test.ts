@@ -58,7 +58,7 @@ describe('a server with many audit events', () => {
     operator = await server.operatorToken()
     // The first requests compile code that every request runs.
     for (let times = 0; times < 20; times += 1) await asked('/iam/v2/groups')
-  }, 60_000)
+  })
   afterAll(async () => {
     await server.stop()
     await rm(directory, { recursive: true, force: true })
@@ -80,7 +80,7 @@ describe('a server with many audit events', () => {
     ['the events of a method', 'method=m7'],
     ['the events of an actor below a group', `uidp.descendantsOf=${root}&actor=${root}/${'7'.padStart(16, '0')}`],
     ['events that are rare', `resource=${root}&actor=${root}/${'6'.padStart(16, '0')}&outcome=DENIED&method=m6&capability=groups.list`],
-  ])('answers a question for %s, and no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (_title, query) => {
+  ])('answers a question for %s, and no turn of the event loop takes longer than 10 ms', async (_title, query) => {
     let least = Infinity
     for (let attempt = 0; attempt < attempts && least >= boundMs; attempt += 1) {
       const { result, longestMs } = await longestTurn(() => asked(`/audit/v2/events?pageSize=200&${query}`))
@@ -124,7 +124,7 @@ describe('the kept events of a process', () => {
     return subject
   }
 
-  test('are added to the index in short turns by the next question', { timeout: 60_000 }, async () => {
+  test('are added to the index in short turns by the next question', async () => {
     const kept = await open()
     await read(kept)
     const longest: number[] = []
@@ -137,7 +137,7 @@ describe('the kept events of a process', () => {
   })
 
   // At this size, the process forgets recent events that the index has.
-  test('show each event to the next question, however many there are', { timeout: 60_000 }, async () => {
+  test('show each event to the next question, however many there are', async () => {
     const kept = await open()
     await read(kept)
     const subject = await write(kept, 16 * mebibyte)

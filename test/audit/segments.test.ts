@@ -17,7 +17,7 @@ import type { Store } from '../../src/store/store.ts'
 import { startRegistry } from '../support/parts/registry.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 
-const deadlineMs = 30_000
+const deadlineMs = 120_000
 const hourMs = 3_600_000
 const root = 'a'.repeat(40)
 const log = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined }

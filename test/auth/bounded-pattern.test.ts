@@ -99,7 +99,7 @@ const nasty = fc
     return `${text}${')'.repeat(open(text))}`.slice(0, 1024)
   })
 
-test('any pattern is rejected or matched in less than 10 ms', { timeout: 60_000 }, () => {
+test('any pattern is rejected or matched in less than 10 ms', () => {
   const text = 'aé一k'.repeat(128)
   fc.assert(
     fc.property(nasty, (pattern) => {
@@ -127,7 +127,7 @@ test('any patterns of one identity match in less than 50 ms', () => {
   }
 })
 
-test('the cache of patterns has a limit in bytes', { timeout: 60_000 }, async () => {
+test('the cache of patterns has a limit in bytes', async () => {
   const text = 'é'.repeat(500)
   const fill = (from: number): void => {
     for (let made = 0; made < 200; made++) boundedPattern(`${from}${'\\pL?'.repeat(10)}${made}`)?.matches(text)

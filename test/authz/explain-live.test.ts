@@ -128,7 +128,7 @@ describe.each(['rest', 'grpc'] as const)('explain and the actual API calls, over
     capability: fc.option(fc.constantFrom(...probes.map(({ capability }) => capability)), { nil: undefined }),
   })
 
-  test(`explain and the actual API calls agree ${runs} times, and no narrowed token exceeds its limits`, { timeout: 240_000 }, async () => {
+  test(`explain and the actual API calls agree ${runs} times, and no narrowed token exceeds its limits`, async () => {
     const operator = await server.operatorToken()
     const seen = new Set<string>()
     await fc.assert(

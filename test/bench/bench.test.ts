@@ -69,7 +69,7 @@ fullTierDescribe('npm run bench --only registry', () => {
 })
 
 describeWithPart('etcd', 'npm run bench', () => {
-  it('npm run bench measures GET and create requests against minimal servers and stores', { timeout: 240_000 }, async () => {
+  it('npm run bench measures GET and create requests against minimal servers and stores', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
     const file = join(directory, 'results.json')

@@ -15,7 +15,7 @@ import { storeRevision } from '../../src/store/store.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 import { changeOf, emptyTables, newUid, one, picker, removalOf, type Plain } from './records.ts'
 
-const polling = { timeout: 60_000, interval: 50 }
+const polling = { timeout: 120_000, interval: 50 }
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
@@ -117,7 +117,7 @@ describe('cached rows of a snapshot', () => {
     }, polling)
   })
 
-  test('cached rows of a snapshot use no growing memory while records and references are created and deleted', { timeout: 60_000 }, () => {
+  test('cached rows of a snapshot use no growing memory while records and references are created and deleted', () => {
     const pick = picker(8)
     const tables = emptyTables()
     const used = (): number => {

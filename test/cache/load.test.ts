@@ -75,7 +75,7 @@ describe('loadSnapshot', () => {
     [40, 4_000],
     [3, 20],
     [0, 0],
-  ])('loadSnapshot of %i roots and %i records gives the same result as applying records one by one', { timeout: 60_000 }, async (roots, count) => {
+  ])('loadSnapshot of %i roots and %i records gives the same result as applying records one by one', async (roots, count) => {
     const made = records(roots, roots, count)
     const pick = picker(inject('propertySeed') ?? count)
     const store = open()
@@ -122,7 +122,7 @@ describe('loadSnapshot', () => {
     expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => tables.entry(key) !== undefined)).toEqual([true, true, false])
   })
 
-  test('loadSnapshot retries a page if the store fails now and then, and ends if the store stays unavailable', { timeout: 60_000 }, async () => {
+  test('loadSnapshot retries a page if the store fails now and then, and ends if the store stays unavailable', async () => {
     const store = open()
     const made = records(7, 30, 4_000)
     await fill(
@@ -144,7 +144,7 @@ describe('loadSnapshot', () => {
     await expect(load(flaky, emptyTables())).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
-  test('loadSnapshot reads everything at one revision, a few ranges at a time, and in pages of limited size', { timeout: 60_000 }, async () => {
+  test('loadSnapshot reads everything at one revision, a few ranges at a time, and in pages of limited size', async () => {
     const store = open()
     const made = records(5, 30, 3_000).map((plain) => ({ ...plain, description: 'x'.repeat(2_000) }))
     await fill(

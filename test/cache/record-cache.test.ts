@@ -78,29 +78,25 @@ describe('the record cache on sqlite', () => {
     return store
   }
 
-  test(
-    'the record cache on sqlite loads the existing records over several pages, and holds every acknowledged commit after a barrier',
-    { timeout: 60_000 },
-    async () => {
-      const store = open()
-      const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
-      for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
-      const cache = recordCacheOf(store)
-      expect(cache.state).toEqual({ kind: 'loading', records: 0 })
-      expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
-      await cache.start(soon())
-      expect(cache.state).toEqual({ kind: 'live' })
-      expect(cache.tables.table('Group').size).toBe(6000)
-      expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
-      const writer = new Writer(store)
-      for (let round = 0; round < 100; round++) {
-        await writer.write(1 + pick(3))
-        await Promise.all([cache.barrier(soon()), cache.barrier(soon()), cache.barrier(soon())])
-        expect(groupsIn(cache)).toMatchObject(writer.expected)
-        expect(cache.tables.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
-      }
-    },
-  )
+  test('the record cache on sqlite loads the existing records over several pages, and holds every acknowledged commit after a barrier', async () => {
+    const store = open()
+    const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
+    for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
+    const cache = recordCacheOf(store)
+    expect(cache.state).toEqual({ kind: 'loading', records: 0 })
+    expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
+    await cache.start(soon())
+    expect(cache.state).toEqual({ kind: 'live' })
+    expect(cache.tables.table('Group').size).toBe(6000)
+    expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
+    const writer = new Writer(store)
+    for (let round = 0; round < 100; round++) {
+      await writer.write(1 + pick(3))
+      await Promise.all([cache.barrier(soon()), cache.barrier(soon()), cache.barrier(soon())])
+      expect(groupsIn(cache)).toMatchObject(writer.expected)
+      expect(cache.tables.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
+    }
+  })
 
   test('listeners receive changed rows, deletion marks, keys, and reloads', async () => {
     const store = open()
@@ -230,7 +226,6 @@ describeWithPart('etcd', 'the record cache on etcd behind a failing network', ()
 
   test.each(['cut', 'stall'] as const)(
     'during a %s reads fail with unavailable while others write, and recover by themselves with the right content',
-    { timeout: 60_000 },
     async (fault) => {
       for (let round = 0; round < 2; round++) {
         proxy[fault]()
@@ -250,7 +245,7 @@ describeWithPart('etcd', 'the record cache on etcd behind a failing network', ()
     },
   )
 
-  test('the cache reloads everything after a compaction during an outage', { timeout: 60_000 }, async () => {
+  test('the cache reloads everything after a compaction during an outage', async () => {
     let resets = 0
     cache.onReset(() => (resets += 1))
     proxy.cut()
@@ -267,7 +262,7 @@ describeWithPart('etcd', 'the record cache on etcd behind a failing network', ()
     expect(groupsIn(cache)).toEqual(writer.expected)
   })
 
-  test('an interrupted load is repeated until it succeeds', { timeout: 60_000 }, async () => {
+  test('an interrupted load is repeated until it succeeds', async () => {
     proxy.cut()
     const store = createEtcdStore({ endpoints: [`http://127.0.0.1:${proxy.port}`], prefix: '/unused/', log: silentLog, requestTimeoutMs: 500 })
     onTestFinished(() => store.close())
@@ -279,7 +274,7 @@ describeWithPart('etcd', 'the record cache on etcd behind a failing network', ()
     expect(late.state).toEqual({ kind: 'live' })
   })
 
-  test('a connection that breaks again and again never causes a stale read', { timeout: 60_000 }, async () => {
+  test('a connection that breaks again and again never causes a stale read', async () => {
     let good = 0
     for (let round = 0; round < 12; round++) {
       if (round % 4 === 2) await healed()

@@ -22,7 +22,7 @@ import { silentLog, soon } from '../store/store-harness.ts'
 import { fileOf, temporaryFolder } from './documents.ts'
 
 const minuteMs = 60_000
-const within = { timeout: 60_000 }
+const within = { timeout: 120_000 }
 
 describeOnStores('feeds', (store) => {
   interface Ground {

@@ -104,7 +104,7 @@ describeOnStores('published catalogues', (store) => {
 
   /** Waits until a process serves so many advisories. */
   const untilServed = ({ catalogues }: CatalogueProcess, count: number): Promise<void> =>
-    vi.waitFor(async () => expect(await countOf(catalogues.source('advisories'))).toBe(count), { timeout: 60_000, interval: 5 })
+    vi.waitFor(async () => expect(await countOf(catalogues.source('advisories'))).toBe(count), { timeout: 120_000, interval: 5 })
 
   test('every process serves a new catalogue soon', async () => {
     const upstream = await upstreamIn()
@@ -123,7 +123,7 @@ describeOnStores('published catalogues', (store) => {
     const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
     const { published } = await catalogues.import({ paths: [path], group: undefined, mayBegin: true, ...how }, signal)
     expect(await catalogues.kept(signal)).toMatchObject([{ kind: 'lifecycle', manifest: published.get('lifecycle')?.manifest, isCurrent: true }])
-    await vi.waitFor(() => expect(catalogues.source('lifecycle')).toBeDefined(), { timeout: 60_000, interval: 5 })
+    await vi.waitFor(() => expect(catalogues.source('lifecycle')).toBeDefined(), { timeout: 120_000, interval: 5 })
     const found = await catalogues.source('lifecycle')?.cyclesOf([{ product: 'python', version: '3.12.1' }], { key: '', signal })
     expect(found).toMatchObject([{ product: 'python', cycle: '3.12', lifeEnd: { day: '2028-10-31' } }])
   })
@@ -177,7 +177,7 @@ describeOnStores('published catalogues', (store) => {
     isBroken = true
     await importIds(one, ['A-2'])
     const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('changed the bytes'))
-    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 60_000, interval: 5 })
+    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 120_000, interval: 5 })
     expect(await countOf(victim.catalogues.source('advisories'))).toBe(1)
     isBroken = false
     await untilServed(victim, 2)
@@ -199,7 +199,7 @@ describeOnStores('published catalogues', (store) => {
         return Readable.from(endless())
       }),
     )
-    await vi.waitFor(() => expect(victim.logs).toContainEqual(expect.objectContaining({ level: 'error' })), { timeout: 60_000, interval: 5 })
+    await vi.waitFor(() => expect(victim.logs).toContainEqual(expect.objectContaining({ level: 'error' })), { timeout: 120_000, interval: 5 })
     expect(String(victim.logs[0]?.fields['error'])).toContain('sent more bytes than the catalogue')
     expect(read).toBeLessThan(size + 8 * 1024 * 1024)
     expect((await readdir(victim.directory)).filter((name) => name.endsWith('.part'))).toEqual([])
@@ -243,7 +243,7 @@ describeOnStores('published catalogues', (store) => {
       if (repo === platformRepository && kind === 'blob') await upstream.deleteBlob(repo, digest, signal)
     const restored = await start(upstream)
     const lines = (level: string): LogLine[] => restored.logs.filter((line) => line.level === level)
-    await vi.waitFor(() => expect(String(lines('error')[0]?.fields['error'])).toContain('import again'), { timeout: 60_000, interval: 5 })
+    await vi.waitFor(() => expect(String(lines('error')[0]?.fields['error'])).toContain('import again'), { timeout: 120_000, interval: 5 })
     await expect(importIds(restored, ['A-2', 'A-3'], { mayBegin: false })).rejects.toThrow('the upstream does not have the current catalogue')
     expect(new Set((await restored.catalogues.kept(signal)).map(({ manifest }) => manifest))).toEqual(lost)
     const { begun } = await importIds(restored, ['A-2', 'A-3'])
@@ -325,7 +325,7 @@ describeOnStores('published catalogues', (store) => {
     await importIds(one, manyIds)
     await untilServed(one, 1 + manyIds.length)
     const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('no space left'))
-    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 60_000, interval: 5 })
+    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 120_000, interval: 5 })
     expect(await countOf(victim.catalogues.source('advisories'))).toBe(1)
     await disk.makeRoom()
     await untilServed(victim, 1 + manyIds.length)

@@ -118,7 +118,7 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
     const parts = (): Awaited<ReturnType<typeof built>> => catalogue ?? expect.fail('not built')
     beforeAll(async () => {
       catalogue = await built(await documents())
-    }, 60_000)
+    })
     afterAll(async () => {
       catalogue?.reader.close()
       if (catalogue !== undefined) await rm(catalogue.folder, { recursive: true })

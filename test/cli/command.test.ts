@@ -29,7 +29,7 @@ function lines(printed: string): string[] {
   return printed.trimEnd().split('\n')
 }
 
-describe('the client commands against a server', { timeout: 120_000 }, () => {
+describe('the client commands against a server', () => {
   let server: TestServer
   let mine: Tenant
   let env: Record<string, string>
@@ -171,7 +171,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   })
 })
 
-test('without a server option, the development server of this folder is used, and its token is sent to no other server', { timeout: 120_000 }, async () => {
+test('without a server option, the development server of this folder is used, and its token is sent to no other server', async () => {
   const home = await makeDevHome()
   await startDev(home)
   const run = (...args: string[]): Promise<Ending> => runProcess({ args, env: home.env, cwd: home.cwd })
@@ -183,7 +183,7 @@ test('without a server option, the development server of this folder is used, an
   })
 })
 
-test('a server with a certificate of a private authority is reached with --ca-file and not without', { timeout: 120_000 }, async () => {
+test('a server with a certificate of a private authority is reached with --ca-file and not without', async () => {
   const { certificate, key } = selfSigned('taproot.internal')
   const cwd = await freshDirectory()
   await writeFile(join(cwd, 'ca.crt'), certificate)

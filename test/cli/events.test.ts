@@ -49,7 +49,7 @@ describe('taproot events', () => {
     expect(subjects(again)).toEqual([next])
   })
 
-  test('--follow prints each event once, also after interruptions, and continues where it stopped', { timeout: 60_000 }, async () => {
+  test('--follow prints each event once, also after interruptions, and continues where it stopped', async () => {
     const proxy = await startProxy(server.config.api.port)
     const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: organisation.token })
     const context = { ...contextOf(server, organisation.token), client }
@@ -67,7 +67,7 @@ describe('taproot events', () => {
     expect(proxy.requests).toBeGreaterThan(3)
   })
 
-  test('events --follow reads the token file again if the server refuses the token or the file is missing', { timeout: 60_000 }, async () => {
+  test('events --follow reads the token file again if the server refuses the token or the file is missing', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const tokenFile = join(folder, 'token')
@@ -89,7 +89,7 @@ describe('taproot events', () => {
     }
   })
 
-  test('events --follow ends with the error of the server if the token is fixed', { timeout: 60_000 }, async () => {
+  test('events --follow ends with the error of the server if the token is fixed', async () => {
     const proxy = await startProxy(server.config.api.port)
     let token = organisation.token
     const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: () => token })

@@ -203,5 +203,5 @@ describe('taproot pull-token', () => {
       code: 2,
       stderr: expect.stringContaining('--registry') as unknown,
     })
-  }, 60_000)
+  })
 })

@@ -154,7 +154,7 @@ describeWithPart('etcd', 'etcd', () => {
     return etcd
   }
 
-  test('etcd is reached again after its certificates come from another authority', { timeout: 60_000 }, async () => {
+  test('etcd is reached again after its certificates come from another authority', async () => {
     const authority = createAuthority()
     const member = await mounted(secretOf(authority.issue(), authority))
     const client = await mounted(secretOf(authority.issue({ name: 'taproot' }), authority))
@@ -180,7 +180,7 @@ describeWithPart('etcd', 'etcd', () => {
     expect(await metricOf(server, 'taproot_certificate_expiry_seconds', client.path('tls.crt'))).toBeGreaterThan(3_700)
   })
 
-  test('etcd accepts writes after the password of its user changed', { timeout: 60_000 }, async () => {
+  test('etcd accepts writes after the password of its user changed', async () => {
     const etcd = await etcdWith({ flags: ['--auth-token-ttl=1'] })
     const admin = new Etcd3({ hosts: [...etcd.endpoints] })
     onTestFinished(() => admin.close())

@@ -142,7 +142,7 @@ describe('the vulnerabilities of an image', () => {
     const documents = Array.from({ length: 1_001 }, (_, at) => osvDocument(`MANY-${at}`, python('taproot-many', { versions: ['1'] })))
     await importDocuments(server, organisation.group, documents)
     const image = await pushed(organisation, ['taproot-many==1'])
-    await expect.poll(async () => (await foundIn(image, organisation.token)).length, { timeout: 60_000 }).toBe(documents.length)
+    await expect.poll(async () => (await foundIn(image, organisation.token)).length).toBe(documents.length)
     const { services } = server.running.engine
     const { imageContents } = services
     if (imageContents === undefined) throw new Error('the server has no upstream')
@@ -172,7 +172,7 @@ describe('the vulnerabilities of an image', () => {
       const part = requirements.slice(at, at + packagesOfImage)
       const image = await pushed(organisation, part)
       await expect
-        .poll(async () => ok(await server.rest.call('ListPackages', image, { token })), { timeout: 60_000 })
+        .poll(async () => ok(await server.rest.call('ListPackages', image, { token })))
         .toMatchObject({ images: [{ state: 'READ' }], totalCount: String(part.length) })
       ours.push(...(await foundIn(image, token)))
     }

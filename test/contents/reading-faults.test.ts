@@ -97,7 +97,7 @@ describe('reading with faults', () => {
     const image = await repo.image([layer])
     const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(layer) ? silence() : undefined))
     const started = (): Promise<number> =>
-      vi.waitFor(async () => (await readingProcesses())[0] ?? Promise.reject(new Error('none')), { timeout: 10_000, interval: 10 })
+      vi.waitFor(async () => (await readingProcesses())[0] ?? Promise.reject(new Error('none')), { timeout: 120_000, interval: 10 })
 
     const killed = repo.reading(image, { upstream })
     process.kill(await started(), 'SIGKILL')

@@ -123,7 +123,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     }
   }
 
-  test('a late transaction of a plain etcd client, without a fence, does commit', { timeout: 60_000 }, async () => {
+  test('a late transaction of a plain etcd client, without a fence, does commit', async () => {
     const [client, key] = [new Etcd3({ hosts: [follower.clientUrl] }), freshName('plain')]
     const reader = new Etcd3({ hosts: [leader.clientUrl] })
     onTestFinished(() => [client, reader].forEach((each) => each.close()))
@@ -143,7 +143,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
       title: 'although its caller makes no further call',
       fence: (_: Store, prefix: string) => until(async () => (await writerKeys(prefix)).length === 0, settles),
     },
-  ])('a late transaction never commits $title', { timeout: 60_000 }, async ({ fence }) => {
+  ])('a late transaction never commits $title', async ({ fence }) => {
     const prefix = `/fenced-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
@@ -156,7 +156,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     await commit(store, put('r/late', 'again'))
   })
 
-  test('a late transaction never commits after a fence, even as one of a group whose caller went away', { timeout: 60_000 }, async () => {
+  test('a late transaction never commits after a fence, even as one of a group whose caller went away', async () => {
     const store = open([follower.clientUrl], `/group-${freshName('x')}/`)
     const away = new AbortController()
     await commit(store, put('r/connected'))
@@ -175,7 +175,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b', 'r/connected'])
   })
 
-  test('a late transaction is sent again if it failed only because the writer key was deleted, and commits once', { timeout: 60_000 }, async () => {
+  test('a late transaction is sent again if it failed only because the writer key was deleted, and commits once', async () => {
     const prefix = `/resent-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     const start = await commit(store, put('r/a', '1'))
@@ -189,7 +189,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect(await writerKeys(prefix)).toEqual([{ hasLease: true }])
   })
 
-  test('a late transaction is refused if the writer key is deleted before each attempt, and never commits', { timeout: 60_000 }, async () => {
+  test('a late transaction is refused if the writer key is deleted before each attempt, and never commits', async () => {
     const prefix = `/hunted-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
@@ -210,7 +210,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect(await store.get('r/b', soon())).toBeUndefined()
   })
 
-  test('a late transaction is not known to be fenced until etcd acknowledges the fence, which can be repeated', { timeout: 60_000 }, async () => {
+  test('a late transaction is not known to be fenced until etcd acknowledges the fence, which can be repeated', async () => {
     const store = open([follower.clientUrl], `/again-${freshName('x')}/`)
     await commit(store, put('r/a'))
     network.set(follower.name, leader.name, { holds: () => true })
@@ -224,7 +224,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect((await store.get('r/late', soon()))?.revision).toBe(outcome)
   })
 
-  test('a late transaction never creates a record after its create was refused with code 6', { timeout: 60_000 }, async () => {
+  test('a late transaction never creates a record after its create was refused with code 6', async () => {
     const name = freshName('late')
     let uid = ''
     const create = { parent: organisation.group, group: { name } }
@@ -238,7 +238,7 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect(await asOwner('ListGroups', { uidp: { childrenOf: organisation.group }, name })).toMatchObject({ totalCount: '0' })
   })
 
-  test('a late transaction never deletes a group after the delete was refused with code 9', { timeout: 60_000 }, async () => {
+  test('a late transaction never deletes a group after the delete was refused with code 9', async () => {
     const group = await asOwner('CreateGroup', { parent: organisation.group, group: { name: freshName('kept') } })
     const uid = String(group['uid'])
     let child = ''
@@ -252,22 +252,18 @@ describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', (
     expect(await asOwner('GetGroup', { uid })).toMatchObject({ uid })
   })
 
-  test(
-    'a late transaction never grants rights after its role binding was refused with code 6, even once the other binding is deleted',
-    { timeout: 60_000 },
-    async () => {
-      const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
-      const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
-      const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
-      let uid = ''
-      const reply = await perform({
-        marker: identityUid,
-        call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
-        meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),
-        undo: async () => void (await asOwner('DeleteRoleBinding', { uid })),
-      })
-      expect(reply).toMatchObject({ code: 6 })
-      expect(await asOwner('ListRoleBindings', { uidp: { childrenOf: organisation.group }, identity: identityUid })).toMatchObject({ totalCount: '0' })
-    },
-  )
+  test('a late transaction never grants rights after its role binding was refused with code 6, even once the other binding is deleted', async () => {
+    const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
+    const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
+    const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
+    let uid = ''
+    const reply = await perform({
+      marker: identityUid,
+      call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
+      meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),
+      undo: async () => void (await asOwner('DeleteRoleBinding', { uid })),
+    })
+    expect(reply).toMatchObject({ code: 6 })
+    expect(await asOwner('ListRoleBindings', { uidp: { childrenOf: organisation.group }, identity: identityUid })).toMatchObject({ totalCount: '0' })
+  })
 })

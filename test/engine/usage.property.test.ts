@@ -94,40 +94,36 @@ async function cascade({ services }: Process, signal: AbortSignal): Promise<bool
 describeOnStores('usage counts over two processes', (kind) => {
   const stores = twoStores(kind)
 
-  test(
-    'usage counts over two processes equal the stored records, at each process and after a reload, also during deletions that take several steps',
-    { timeout: 60_000 },
-    async () => {
-      const property = fc.asyncProperty(fc.integer(), async (seed) => {
-        const pick = picker(seed)
-        const [store, other] = stores()
-        const root = trustedUid(randomBytes(20).toString('hex'))
-        const changes = new ChangeSet()
-        group(changes, root)
-        await store.transact(changes, AbortSignal.timeout(60_000))
-        const started = await Promise.all([store, other].map((own) => startProcess(laggingStore(own, pick(8), pick), { share: 64, processes: 2 })))
-        const at = (): Process => started[pick(2)] as Process // one of two
-        for (const count of [49, 50, 51, 52, 120]) await makeBound(at(), root, count)
-        const live: Record<string, number>[] = []
-        for (let step = 0; step < 4; step++) {
-          await removeBound(at(), root)
-          const signal = AbortSignal.timeout(60_000)
-          if (pick(2) === 0) await cascade(at(), signal)
-          for (const { services } of started) await services.cache.barrier(signal)
-          const fresh = await startProcess(store, { share: 64, processes: 2 })
-          live.splice(0, live.length, ...[...started, fresh].map((process) => usesOf(process, root)))
-          await fresh.close()
-          expect(live).toEqual([live[2], live[2], live[2]])
-        }
+  test('usage counts over two processes equal the stored records, at each process and after a reload, also during deletions that take several steps', async () => {
+    const property = fc.asyncProperty(fc.integer(), async (seed) => {
+      const pick = picker(seed)
+      const [store, other] = stores()
+      const root = trustedUid(randomBytes(20).toString('hex'))
+      const changes = new ChangeSet()
+      group(changes, root)
+      await store.transact(changes, AbortSignal.timeout(60_000))
+      const started = await Promise.all([store, other].map((own) => startProcess(laggingStore(own, pick(8), pick), { share: 64, processes: 2 })))
+      const at = (): Process => started[pick(2)] as Process // one of two
+      for (const count of [49, 50, 51, 52, 120]) await makeBound(at(), root, count)
+      const live: Record<string, number>[] = []
+      for (let step = 0; step < 4; step++) {
+        await removeBound(at(), root)
         const signal = AbortSignal.timeout(60_000)
-        while (await cascade(at(), signal)) await turn()
+        if (pick(2) === 0) await cascade(at(), signal)
         for (const { services } of started) await services.cache.barrier(signal)
-        const truth = await storedUses(store, root)
-        expect(started.map((process) => usesOf(process, root))).toEqual([truth, truth])
-        expect(truth['groups']).toBe(2)
-        for (const process of started) await process.close()
-      })
-      await fc.assert(property, { numRuns: 3, endOnFailure: true })
-    },
-  )
+        const fresh = await startProcess(store, { share: 64, processes: 2 })
+        live.splice(0, live.length, ...[...started, fresh].map((process) => usesOf(process, root)))
+        await fresh.close()
+        expect(live).toEqual([live[2], live[2], live[2]])
+      }
+      const signal = AbortSignal.timeout(60_000)
+      while (await cascade(at(), signal)) await turn()
+      for (const { services } of started) await services.cache.barrier(signal)
+      const truth = await storedUses(store, root)
+      expect(started.map((process) => usesOf(process, root))).toEqual([truth, truth])
+      expect(truth['groups']).toBe(2)
+      for (const process of started) await process.close()
+    })
+    await fc.assert(property, { numRuns: 3, endOnFailure: true })
+  })
 })

@@ -85,7 +85,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   // docs/spec/events.md#delivery
-  test('event delivery waits once after attempts that failed together, as when a sink starts again', { timeout: 20_000 }, async () => {
+  test('event delivery waits once after attempts that failed together, as when a sink starts again', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     await call('PauseSubscription', { uid }, organisation)

@@ -46,10 +46,10 @@ describeOnStores('failed deliveries', (store) => {
       return state === 'FAILING'
     })
     expect(await metric(failedCount)).toBeGreaterThan(failed)
-    await expect.poll(() => metric('taproot_subscriptions_failing'), { timeout: 30_000 }).toBe(1)
+    await expect.poll(() => metric('taproot_subscriptions_failing')).toBe(1)
     expect(await metric('taproot_event_oldest_waiting_seconds')).toBeGreaterThan(60)
     await call('DeleteSubscription', { uid }, organisation)
-    await expect.poll(() => metric('taproot_subscriptions_failing'), { timeout: 30_000 }).toBe(0)
+    await expect.poll(() => metric('taproot_subscriptions_failing')).toBe(0)
     expect(await metric('taproot_event_oldest_waiting_seconds')).toBe(0)
   })
 

@@ -16,7 +16,7 @@ async function shareOf(streams: readonly EventStream[]): Promise<number> {
 }
 
 // docs/spec/events.md#streams
-test('1,000 idle long polls and streams use less than 1 % of a core more than one stream, including their clients', { timeout: 90_000 }, async () => {
+test('1,000 idle long polls and streams use less than 1 % of a core more than one stream, including their clients', async () => {
   const server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'false', TAPROOT_CONNECTIONS_PER_ADDRESS: '2000' } })
   onTestFinished(() => server.stop())
   const { group, token } = await makeOrganisation(server)

@@ -164,7 +164,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
       )
       process.stdout.write(`${kills} kills, ${versions.size} objects, ${wanted.size} left: at most ${most.toFixed(1)} versions per change\n`)
     },
-    timeoutUnlessSoaking(240_000),
+    timeoutUnlessSoaking(300_000),
   )
 
   test(
@@ -185,7 +185,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
       process.stdout.write(`handover after kill -9: ${handoverMs} ms\n`)
       expect(handoverMs).toBeLessThan(15_000)
     },
-    timeoutUnlessSoaking(120_000),
+    timeoutUnlessSoaking(300_000),
   )
 
   test(
@@ -206,6 +206,6 @@ describeWithPart('etcd', 'controllers that are killed', () => {
         (ending: { code: number; handoverMs: number }) => ending.code === 0 && ending.handoverMs < 6_000,
       )
     },
-    timeoutUnlessSoaking(120_000),
+    timeoutUnlessSoaking(300_000),
   )
 })

@@ -108,7 +108,7 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
 }
 
 /** Time limit and interval of waits. */
-export const polling = { timeout: 60_000, interval: 50 }
+export const polling = { timeout: 120_000, interval: 50 }
 
 function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undefined): KubeClient {
   const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])

@@ -24,7 +24,7 @@ describeWithParts(['etcd', 'kube-apiserver', 'kubectl'], 'a Kubernetes API witho
     } finally {
       await kube.stop()
     }
-  }, 180_000)
+  })
 })
 
 describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl'], 'the Kubernetes controllers', () => {
@@ -43,5 +43,5 @@ describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl
     } finally {
       await kube.stop()
     }
-  }, 180_000)
+  })
 })

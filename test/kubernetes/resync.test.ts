@@ -11,7 +11,7 @@ describeWithPart('kube-apiserver', 'changes without an event', () => {
   let world: ControllerWorld
   beforeAll(async () => {
     world = await startControllerWorld({ timers, mirror: { enabled: true } })
-  }, 120_000)
+  })
   afterAll(() => world?.stop())
 
   /** The pending timers of repeated processing: of objects, mirrors, pull secrets and grants. */

@@ -50,7 +50,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
     organisation = await world.organisation()
     namespace = await world.namespace(organisation)
   }, timeout)
-  afterAll(() => world?.stop(), 120_000)
+  afterAll(() => world?.stop())
 
   const byApi = async (name: string): Promise<string> =>
     String(ok(await world.server.rest.call('CreateGroup', { parent: organisation.group, group: { name } }, { token: organisation.token }))['uid'])
@@ -130,7 +130,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
         const description = `sample ${sample} ${mirrorName(objectKinds.Group, uid)}`
         ok(await world.server.rest.call('UpdateGroup', { group: { uid, description } }, { token: organisation.token }))
         const answeredAt = performance.now()
-        await vi.waitFor(() => expect(shownAt.has(description)).toBe(true), { timeout: 60_000, interval: 2 })
+        await vi.waitFor(() => expect(shownAt.has(description)).toBe(true), { timeout: 120_000, interval: 2 })
         down.push(Math.max(0, (shownAt.get(description) ?? 0) - answeredAt))
       }
       const { cache } = world.server.running.engine
@@ -143,7 +143,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
         const ref = { namespace, name: `object-${sample % half}` }
         await world.api.patch(objectTypes.group, ref, { spec: { description } }, signal)
         const answeredAt = performance.now()
-        await vi.waitFor(() => expect(heardAt.has(description)).toBe(true), { timeout: 60_000, interval: 2 })
+        await vi.waitFor(() => expect(heardAt.has(description)).toBe(true), { timeout: 120_000, interval: 2 })
         up.push(Math.max(0, (heardAt.get(description) ?? 0) - answeredAt))
         await delay(1)
       }

@@ -15,7 +15,7 @@ const signal = AbortSignal.timeout(900_000)
 const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/install.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
   (match) => match[1] ?? '',
 )
-const goingTimeouts = { timeout: 100_000, interval: 100 }
+const goingTimeouts = { timeout: 120_000, interval: 100 }
 
 describeWithPart('kube-controller-manager', 'the deletion of a namespace, a grant or a definition', () => {
   let world: ControllerWorld
@@ -53,18 +53,14 @@ describeWithPart('kube-controller-manager', 'the deletion of a namespace, a gran
     ['with onNamespaceDelete Orphan: the records stay and belong to the API', { onNamespaceDelete: 'Orphan' }, ''],
     ['with onNamespaceDelete Delete: the records are deleted too, innermost first', { onNamespaceDelete: 'Delete' }, undefined],
     ['without its grant: the records stay, whatever the objects say', 'gone', ''],
-  ])(
-    'a namespace is deleted %s',
-    async (_, grant, owner) => {
-      const namespace = await world.namespace(organisation, grant === 'gone' ? {} : grant)
-      const records = await family(namespace, namespace)
-      if (grant === 'gone') await world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
-      await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
-      await gone(namespace)
-      expect(owners(records)).toEqual(records.map(() => owner))
-    },
-    120_000,
-  )
+  ])('a namespace is deleted %s', async (_, grant, owner) => {
+    const namespace = await world.namespace(organisation, grant === 'gone' ? {} : grant)
+    const records = await family(namespace, namespace)
+    if (grant === 'gone') await world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await gone(namespace)
+    expect(owners(records)).toEqual(records.map(() => owner))
+  })
 
   test('a namespace deleted while no controller runs waits, and then its records are handled as the grant says', async () => {
     const namespace = await world.namespace(organisation, { onNamespaceDelete: 'Delete' })
@@ -75,7 +71,7 @@ describeWithPart('kube-controller-manager', 'the deletion of a namespace, a gran
     world.startController()
     await gone(namespace)
     expect(owners(records)).toEqual(records.map(() => undefined))
-  }, 120_000)
+  })
 
   test('a deleted definition deletes its objects and keeps the records; objects of a new installation find them again', async () => {
     const namespace = await world.namespace(organisation, { allowAdoption: true, onNamespaceDelete: 'Delete' })
@@ -96,7 +92,7 @@ describeWithPart('kube-controller-manager', 'the deletion of a namespace, a gran
       polling,
     )
     expect(uidOf(await world.until('group', namespace, 'kept', 'InSync'))).toBe(uid)
-  }, 240_000)
+  })
 
   /** Runs a command of a page as administrator of the cluster. */
   async function sh(command: string): Promise<void> {
@@ -115,7 +111,7 @@ describeWithPart('kube-controller-manager', 'the deletion of a namespace, a gran
     await gone(namespace)
     expect(owners(records)).toEqual(['outer', 'inner', 'someone', 'binding'].map((name) => `cluster-1/${namespace}/${namespace}-${name}`))
     world.startController()
-  }, 120_000)
+  })
 
   test('all definitions can be deleted while a controller runs, as in docs/install.md, and records stay', async () => {
     expect([...deleteDefinitions.matchAll(/[a-z]+\.taproot\.dev/g)].map(([name]) => name).toSorted()).toEqual(
@@ -128,5 +124,5 @@ describeWithPart('kube-controller-manager', 'the deletion of a namespace, a gran
     await world.stopControllers()
     await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
     await gone(namespace)
-  }, 240_000)
+  })
 })

@@ -38,7 +38,7 @@ describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => 
     await writeFile(caFile, sinkAuthority.certificate)
     const env = { TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]', TAPROOT_EVENTS_CA_FILE: caFile }
     world = await startControllerWorld({ timers, env, mirror: { enabled: true, namespace: 'default' } })
-  }, 120_000)
+  })
   beforeEach(async () => {
     organisation = await world.organisation()
     namespace = await world.namespace(organisation)

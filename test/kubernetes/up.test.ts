@@ -23,7 +23,7 @@ describeWithPart('kube-apiserver', 'applied Kubernetes objects', () => {
         return work?.()
       },
     })
-  }, 120_000)
+  })
   afterAll(() => world.stop())
 
   test('applied Kubernetes objects create, change and delete a group', async () => {

@@ -10,7 +10,7 @@ import { describeOnStoresWithParts } from '../support/parts/require-part.ts'
 import { polling, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
-const longTimeouts = { timeout: 60_000, interval: 50 }
+const longTimeouts = { timeout: 120_000, interval: 50 }
 const webhooks: ObjectType = {
   group: 'admissionregistration.k8s.io',
   version: 'v1',
@@ -128,7 +128,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     await put('of the second')
     await expectReady({ reason: 'InSync' })
     expect(recordOf('raced-again')).toMatchObject({ uid, message: { description: 'of the second' } })
-  }, 90_000)
+  })
 
   test('an object that the API server removes while its finalizer is being added is handled by the next leader if the first one could not', async () => {
     await world.stopControllers()
@@ -140,5 +140,5 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     await first.stop()
     await reinstate(world.server, organisation.group)
     await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), longTimeouts)
-  }, 90_000)
+  })
 })

@@ -36,7 +36,7 @@ async function dryRun(repo: { uid: string; token: string }, content: string, sig
   })
 }
 
-test('expensive readmes of one organisation delay those of another by at most one document', { timeout: 120_000 }, async () => {
+test('expensive readmes of one organisation delay those of another by at most one document', async () => {
   const [hostile, other] = [await makeRepo(), await makeRepo()]
   const end = new AbortController()
   const first = dryRun(hostile, expensive, end.signal)
@@ -53,7 +53,7 @@ test('expensive readmes of one organisation delay those of another by at most on
   await Promise.all(rest)
 })
 
-test('an organisation with too many waiting readmes is asked to retry later, and no other one', { timeout: 120_000 }, async () => {
+test('an organisation with too many waiting readmes is asked to retry later, and no other one', async () => {
   const [hostile, other] = [await makeRepo(), await makeRepo()]
   const end = new AbortController()
   const line = Array.from({ length: 24 }, () => dryRun(hostile, expensive, end.signal))

@@ -52,7 +52,6 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
 
   test.each(['cut', 'stall'] as const)(
     'a %s ends watch and reads with unavailable and the write with indeterminate, in time; afterwards all calls work again',
-    { timeout: 60_000 },
     async (fault) => {
       const store = open([endpoint])
       const start = await commit(store, put('r/a', '1'))
@@ -90,7 +89,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
   })
 
-  test('connections without any received data do not block later ones, and are closed', { timeout: 60_000 }, async () => {
+  test('connections without any received data do not block later ones, and are closed', async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))
     proxy.cut()
@@ -143,7 +142,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect(await within(10_000, lost)).toBe('unavailable')
   })
 
-  test('a leader without a connection loses its leadership before another wins it', { timeout: 40_000 }, async () => {
+  test('a leader without a connection loses its leadership before another wins it', async () => {
     const prefix = `/test-${randomBytes(8).toString('hex')}/`
     const cutOff = open([endpoint], { prefix })
     const other = open(etcd.endpoints, { prefix })
@@ -174,7 +173,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
   })
   afterAll(() => etcd.stop())
 
-  test('calls continue and nothing acknowledged is lost while each member in turn is killed and restarted', { timeout: 120_000 }, async () => {
+  test('calls continue and nothing acknowledged is lost while each member in turn is killed and restarted', async () => {
     const store = open(etcd.endpoints)
     const acknowledged: string[] = []
     const stop = new AbortController()
@@ -197,7 +196,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     expect(acknowledged.filter((key) => !kept.has(key))).toEqual([])
   })
 
-  test('a leader keeps its leadership when its connected member is killed', { timeout: 60_000 }, async () => {
+  test('a leader keeps its leadership when its connected member is killed', async () => {
     const store = open(etcd.endpoints)
     const leadership = await store.elect('sweeper', soon())
     await etcd.members[0]?.kill()
@@ -211,7 +210,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     }
   })
 
-  test('a watch of a killed member ends with unavailable and continues at another without gap or repetition', { timeout: 60_000 }, async () => {
+  test('a watch of a killed member ends with unavailable and continues at another without gap or repetition', async () => {
     const store = open(etcd.endpoints)
     const start = await commit(store, put('r/start'))
     const before = record(store, ['r/'], start)
@@ -228,7 +227,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     }
   })
 
-  test('without a majority every call fails with unavailable in time', { timeout: 60_000 }, async () => {
+  test('without a majority every call fails with unavailable in time', async () => {
     const store = open(etcd.endpoints)
     const start = await commit(store, put('r/a'))
     const watch = record(store, ['r/'], start)
@@ -248,7 +247,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
 })
 
 describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
-  test('another cluster at the same address ends watches with replaced, once', { timeout: 60_000 }, async () => {
+  test('another cluster at the same address ends watches with replaced, once', async () => {
     const [first, second] = [await startEtcd({ token: 'first' }), await startEtcd({ token: 'second' })]
     onTestFinished(async () => void (await Promise.all([first.stop(), second.stop()])))
     const prefix = '/taproot/'
@@ -278,7 +277,7 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     expect(reloaded.lines()).toEqual([`r/d=@${last}`])
   })
 
-  test('with a used-up quota writes fail with exhausted, and reads and deletions continue', { timeout: 60_000 }, async () => {
+  test('with a used-up quota writes fail with exhausted, and reads and deletions continue', async () => {
     const etcd = await startEtcd({ flags: ['--quota-backend-bytes=8388608'] })
     onTestFinished(() => etcd.stop())
     const prefix = '/taproot/'
@@ -297,13 +296,13 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     expect(await store.revision(soon())).toBeGreaterThan(0)
   })
 
-  test('a request over the configured limits of the cluster fails with too_large', { timeout: 60_000 }, async () => {
+  test('a request over the configured limits of the cluster fails with too_large', async () => {
     const etcd = await startEtcd({ flags: ['--max-request-bytes=100000'] })
     onTestFinished(() => etcd.stop())
     expect(await failureOf(commit(open(etcd.endpoints), put('r/a', new Uint8Array(200_000))))).toBe('too_large')
   })
 
-  test('over TLS only a trusted certificate is accepted', { timeout: 60_000 }, async () => {
+  test('over TLS only a trusted certificate is accepted', async () => {
     const etcd = await startEtcd({ tls: true })
     onTestFinished(() => etcd.stop())
     const ca = await readFile(etcd.members[0]?.certificateFile ?? '')
@@ -313,7 +312,7 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     expect(await failureOf(open(otherName, { tls: () => ({ ca }) }).get('r/a', soon()))).toBe('unavailable')
   })
 
-  test('with authentication the right password works, also after its token expired, and a wrong one is unavailable', { timeout: 60_000 }, async () => {
+  test('with authentication the right password works, also after its token expired, and a wrong one is unavailable', async () => {
     const etcd = await startEtcd({ flags: ['--auth-token-ttl=1'] })
     onTestFinished(() => etcd.stop())
     const admin = new Etcd3({ hosts: [...etcd.endpoints] })

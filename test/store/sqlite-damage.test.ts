@@ -85,7 +85,7 @@ test('a commit on a damaged page fails with the cause, and other commits continu
   expect(text((await store.get('r/a', soon()))?.value)).toBe('1')
 })
 
-test('a server whose store has a damaged page exits with code 1 and one line with the cause', { timeout: 60_000 }, async () => {
+test('a server whose store has a damaged page exits with code 1 and one line with the cause', async () => {
   const cwd = await freshDirectory()
   const path = join(cwd, 'data', 'store.db')
   await mkdir(dirname(path))
@@ -104,7 +104,7 @@ test('a read-only file system is named when the store is opened, with or without
   for (const at of [path, other]) expect(() => open(at)).toThrow(`the embedded store ${at}: the file system is read-only`)
 })
 
-test('a file system that becomes read-only is named by the failing commit', { timeout: 60_000 }, async () => {
+test('a file system that becomes read-only is named by the failing commit', async () => {
   requireTool('strace')
   const path = await newPath()
   const store = open(path)

@@ -53,14 +53,14 @@ async function expectRefusalThatHeals(store: Store, makeRoom: () => Promise<void
   expect(leadership.lost.aborted).toBe(false)
 }
 
-test('on a full disk commits fail with exhausted and nothing else changes; with room again they succeed', { timeout: 60_000 }, async () => {
+test('on a full disk commits fail with exhausted and nothing else changes; with room again they succeed', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const path = join(disk.directory, 'store.db')
   await disk.fill(3 * 1024 * 1024)
   await expectRefusalThatHeals(open(path), () => disk.makeRoom())
 })
 
-test('a store on a full disk opens and is readable, including data only in its log', { timeout: 60_000 }, async () => {
+test('a store on a full disk opens and is readable, including data only in its log', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const path = join(disk.directory, 'store.db')
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'sqlite-child.ts'), path], {
@@ -79,7 +79,7 @@ test('a store on a full disk opens and is readable, including data only in its l
   await commit(store, put('r/more', large))
 })
 
-test('a file size limit has the same effect as a full disk', { timeout: 60_000 }, async () => {
+test('a file size limit has the same effect as a full disk', async () => {
   requireTool('prlimit')
   const limit = (size: string): void => void spawnSync('prlimit', ['--pid', String(process.pid), `--fsize=${size}:`])
   onTestFinished(() => limit('unlimited'))
@@ -88,7 +88,7 @@ test('a file size limit has the same effect as a full disk', { timeout: 60_000 }
   await expectRefusalThatHeals(store, () => limit('unlimited'))
 })
 
-test('after a failed flush the store reopens its file with all acknowledged commits; watches continue or reload', { timeout: 60_000 }, async () => {
+test('after a failed flush the store reopens its file with all acknowledged commits; watches continue or reload', async () => {
   requireTool('strace')
   const path = await newPath()
   const store = open(path)

@@ -99,7 +99,7 @@ describe('the sqlite store', () => {
     await commit(store, put('r/a'))
   })
 
-  test('the sqlite store loses no acknowledged commit on kill -9 during writes', { timeout: 60_000 }, async () => {
+  test('the sqlite store loses no acknowledged commit on kill -9 during writes', async () => {
     for (const acknowledged of [1, 50, 333]) {
       const path = await newPath()
       const child = startChild(path)

@@ -206,7 +206,7 @@ describe('a request without a credential', () => {
     }
   })
 
-  test('a request without a credential costs little, whatever the body', { timeout: 60_000 }, async () => {
+  test('a request without a credential costs little, whatever the body', async () => {
     const bomb = gzipSync('['.repeat(512 * KiB) + ']'.repeat(512 * KiB))
     const send = (): Promise<Sent> =>
       sendTo(server.config.api.port, { verb: 'POST', path: '/auth/v1/register', body: bomb, headers: { 'content-encoding': 'gzip' } })

@@ -33,7 +33,7 @@ describe('the cost of a request', () => {
   beforeAll(async () => {
     target = await startTarget('sqlite')
     corpus = await target.corpus()
-  }, 300_000)
+  })
   afterAll(() => target.stop())
 
   test('the cost of a request is measured with requests that succeed: one for each served method', { timeout }, async () => {

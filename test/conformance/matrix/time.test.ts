@@ -130,15 +130,15 @@ function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameter
 }
 
 describe('the time of an answer does not reveal whether a record is foreign or missing:', () => {
-  test.each(Object.entries(timed))('%s', { timeout: 120_000 }, async (_, row) => {
+  test.each(Object.entries(timed))('%s', async (_, row) => {
     expect(await compareTimings(comparisonOf(row))).toEqual([])
   })
 
-  test.each(Object.entries(refusedByScim))('at a SCIM server: %s', { timeout: 120_000 }, async (_, [one, other]) => {
+  test.each(Object.entries(refusedByScim))('at a SCIM server: %s', async (_, [one, other]) => {
     expect(await compareTimings({ one: askedScim(one(directories)), other: askedScim(other(directories)), pairs: 150, rounds: 4 })).toEqual([])
   })
 
-  test('the comparison detects a difference of a quarter of a call, or of the noise of the machine', { timeout: 120_000 }, async () => {
+  test('the comparison detects a difference of a quarter of a call, or of the noise of the machine', async () => {
     const row = timed['a read']
     if (row === undefined) throw new Error('no such row')
     let found = 0

@@ -34,7 +34,7 @@ describeOnStores('concurrent writers', (kind) => {
   const bind = (parent: string, identityUid: string, role: string): Promise<Reply> =>
     operator.call('CreateRoleBinding', { parent, roleBinding: { identityUid, roleUid: role } })
 
-  test('concurrent writers never create a child under a group that is being deleted', { timeout: 60_000 }, async () => {
+  test('concurrent writers never create a child under a group that is being deleted', async () => {
     const member = await newIdentity(root)
     let deletedOnce = 0
     for (const round of times(16)) {
@@ -69,7 +69,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers get a name only once, however many want it', { timeout: 60_000 }, async () => {
+  test('concurrent writers get a name only once, however many want it', async () => {
     for (const round of times(4)) {
       const parent = await newGroup(root)
       const asGroup = await Promise.all(times(10).map(() => operator.call('CreateGroup', { parent, group: { name: 'same name' } })))
@@ -101,7 +101,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers lose no update: with If-Match each increment counts once, and masks touch no other field', { timeout: 60_000 }, async () => {
+  test('concurrent writers lose no update: with If-Match each increment counts once, and masks touch no other field', async () => {
     const group = await newGroup(root)
     ok(await operator.call('UpdateGroup', { group: { uid: group, description: '0' } }))
     let increments = 0
@@ -142,7 +142,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers always leave an owner in a root group', { timeout: 120_000 }, async () => {
+  test('concurrent writers always leave an owner in a root group', async () => {
     for (const round of times(5)) {
       const org = await make(operator, 'CreateGroup', { group: { name: freshName('owned') } })
       const owners = await Promise.all(times(5).map(() => newIdentity(org)))
@@ -206,7 +206,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers leave no binding and no key of an identity that gets a binding during its deletion', { timeout: 60_000 }, async () => {
+  test('concurrent writers leave no binding and no key of an identity that gets a binding during its deletion', async () => {
     const groups = await Promise.all(times(6).map(() => newGroup(root)))
     for (const round of times(8)) {
       const member = await newIdentity(root)
@@ -236,7 +236,7 @@ describeOnStores('concurrent writers', (kind) => {
     }
   })
 
-  test('concurrent writers either delete a role or bind it, never both', { timeout: 60_000 }, async () => {
+  test('concurrent writers either delete a role or bind it, never both', async () => {
     const member = await newIdentity(root)
     const groups = await Promise.all(times(4).map(() => newGroup(root)))
     for (const _round of times(8)) {
@@ -262,7 +262,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers create batches completely or not at all', { timeout: 60_000 }, async () => {
+  test('concurrent writers create batches completely or not at all', async () => {
     const group = await newGroup(root)
     const members = await Promise.all(times(12).map(() => newIdentity(root)))
     const batches = times(10).map((at) => times(5).map((step) => members[(at * 3 + step * 2) % members.length] ?? ''))
@@ -285,7 +285,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('concurrent writers see on one replica what another acknowledged, a thousand times in a row', { timeout: 60_000 }, async () => {
+  test('concurrent writers see on one replica what another acknowledged, a thousand times in a row', async () => {
     const chains = await Promise.all(times(8).map(() => newGroup(root)))
     let reads = 0
     await Promise.all(

@@ -46,7 +46,7 @@ describeOnStores('random API calls', (store) => {
 
   test(
     'random API calls get the same answers as a simple model: creates, updates, deletes and lists, by callers with different reach',
-    { timeout: timeoutUnlessSoaking(120_000) },
+    { timeout: timeoutUnlessSoaking(300_000) },
     async () => {
       const endMs = performance.now() + budgetMs
       const isOver = (): boolean => performance.now() > endMs && real.calls > fewest.calls && real.pages > fewest.pages

@@ -260,7 +260,7 @@ describeOnStores('random calls of the SCIM token verbs', (store) => {
   // docs/spec/scim.md#credential-states
   test(
     'random calls of the SCIM token verbs keep revoked, expired and rotated tokens in the states of the model',
-    { timeout: timeoutUnlessSoaking(120_000) },
+    { timeout: timeoutUnlessSoaking(300_000) },
     async () => {
       const seen = new Map<string, number>()
       // Waiting twice as often as anything else: most of what there is to see is seen in time.

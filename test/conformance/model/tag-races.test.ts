@@ -56,7 +56,7 @@ describeOnStores('racing moves of a tag', (kind) => {
     return records.length
   }
 
-  test(`two replicas that move one tag ${4 * moves} times record every move, and the last record is the tag's state`, { timeout: 120_000 }, async () => {
+  test(`two replicas that move one tag ${4 * moves} times record every move, and the last record is the tag's state`, async () => {
     const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
     let moved = 0
     const worker = async (id: number): Promise<void> => {
@@ -72,7 +72,7 @@ describeOnStores('racing moves of a tag', (kind) => {
     expect(moved).toBeGreaterThan(2 * moves)
   })
 
-  test("tag moves that race with deletions leave a history that ends with the tag's state", { timeout: 120_000 }, async () => {
+  test("tag moves that race with deletions leave a history that ends with the tag's state", async () => {
     for (let round = 0; round < 15; round++) {
       const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
       const first = await operator.call('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(0) } })

@@ -6,8 +6,6 @@ import { foreignDefinitions } from './foreign-definitions.ts'
 import { objectsOf, release, renderText, type Rendered } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const testTimeoutMs = 180_000
-
 describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
   let kube: Kube
 
@@ -18,7 +16,7 @@ describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
     await kube.kubectl(['label', 'namespace', release.namespace, 'pod-security.kubernetes.io/warn=restricted', 'pod-security.kubernetes.io/enforce=restricted'])
     await kube.kubectl(['apply', '-f', '-'], foreignDefinitions())
     await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
-  }, testTimeoutMs)
+  })
   afterAll(async () => kube?.stop())
 
   /** Creates the service accounts: a bare pod without its service account is refused, and a dry run creates none. */
@@ -27,7 +25,7 @@ describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
     await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
   }
 
-  test.for(Object.entries(valueSets))('a real Kubernetes API server accepts every object of the chart: %s', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('a real Kubernetes API server accepts every object of the chart: %s', async ([, values]) => {
     const text = await renderText(values)
     await makeAccounts(text)
     const accepted = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-f', '-'], text)
@@ -40,7 +38,7 @@ describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
     ['an unknown field of a monitor', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
     ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
     ['an invalid time', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
-  ])('a real Kubernetes API server refuses a changed chart with %s', { timeout: testTimeoutMs }, async (_, set, right, wrong, complaint) => {
+  ])('a real Kubernetes API server refuses a changed chart with %s', async (_, set, right, wrong, complaint) => {
     const text = await renderText(valueSets[set])
     await makeAccounts(text)
     const broken = text.replace(right, wrong)
@@ -48,13 +46,13 @@ describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
     await expect(kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'], broken)).rejects.toThrow(complaint)
   })
 
-  test('a real Kubernetes API server accepts the kustomize base', { timeout: testTimeoutMs }, async () => {
+  test('a real Kubernetes API server accepts the kustomize base', async () => {
     await kube.kubectl(['create', 'namespace', 'taproot'])
     const base = resolve(import.meta.dirname, '../../../deploy/kustomize/base')
     await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
   })
 
-  test('a real Kubernetes API server stores the rendered objects unchanged: no API server default replaces a value', { timeout: testTimeoutMs }, async () => {
+  test('a real Kubernetes API server stores the rendered objects unchanged: no API server default replaces a value', async () => {
     const text = await renderText({})
     await makeAccounts(text)
     const answer = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '-o', 'json', '-f', '-'], text)

@@ -13,8 +13,6 @@ import { describeWithPart, requirePart } from '../../support/parts/require-part.
 import { chartDirectory, one, render } from './helm.ts'
 import { makeSecretFiles, wantedOf } from './made-secrets.ts'
 
-const testTimeoutMs = 120_000
-
 interface Answer {
   readonly status: number
   readonly body: string
@@ -56,49 +54,45 @@ function clientOptions(data: SecretData | undefined, withCertificate = true): Re
 }
 
 describeWithPart('etcd', 'the bundled etcd', () => {
-  test(
-    'the bundled etcd has three members that connect with the created certificates, and refuse clients without one',
-    { timeout: testTimeoutMs },
-    async () => {
-      const objects = await render({ etcd: { replicas: 3 } })
-      const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
-      const { directory, secrets } = await makeSecretFiles(wantedOf(objects))
-      const ports = await freePorts(9)
-      let output = ''
-      for (const index of [0, 1, 2]) {
-        const child = spawn(requirePart('etcd'), localArguments(args, { index, ports, directory }), { stdio: ['ignore', 'ignore', 'pipe'] })
-        child.stderr.on('data', (chunk) => (output = (output + String(chunk)).slice(-4000)))
-        onTestFinished(async () => {
-          if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
-        })
+  test('the bundled etcd has three members that connect with the created certificates, and refuse clients without one', async () => {
+    const objects = await render({ etcd: { replicas: 3 } })
+    const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
+    const { directory, secrets } = await makeSecretFiles(wantedOf(objects))
+    const ports = await freePorts(9)
+    let output = ''
+    for (const index of [0, 1, 2]) {
+      const child = spawn(requirePart('etcd'), localArguments(args, { index, ports, directory }), { stdio: ['ignore', 'ignore', 'pipe'] })
+      child.stderr.on('data', (chunk) => (output = (output + String(chunk)).slice(-4000)))
+      onTestFinished(async () => {
+        if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
+      })
+    }
+    const client = clientOptions(secrets['taproot-etcd-client'])
+    const put = { method: 'POST', body: JSON.stringify({ key: 'YQ==', value: 'Yg==' }) }
+    const deadline = performance.now() + 60_000
+    for (const index of [0, 1, 2]) {
+      const url = `https://localhost:${ports[3 * index]}/v3/kv/put`
+      const written = (): Promise<boolean> =>
+        call(url, { ...client, ...put }).then(
+          ({ status }) => status === 200,
+          () => false,
+        )
+      while (!(await written())) {
+        if (performance.now() > deadline) throw new Error(`etcd does not take writes:\n${output}`)
+        await delay(100)
       }
-      const client = clientOptions(secrets['taproot-etcd-client'])
-      const put = { method: 'POST', body: JSON.stringify({ key: 'YQ==', value: 'Yg==' }) }
-      const deadline = performance.now() + 60_000
-      for (const index of [0, 1, 2]) {
-        const url = `https://localhost:${ports[3 * index]}/v3/kv/put`
-        const written = (): Promise<boolean> =>
-          call(url, { ...client, ...put }).then(
-            ({ status }) => status === 200,
-            () => false,
-          )
-        while (!(await written())) {
-          if (performance.now() > deadline) throw new Error(`etcd does not take writes:\n${output}`)
-          await delay(100)
-        }
-        await expect(call(url, { ...clientOptions(secrets['taproot-etcd-client'], false), ...put })).rejects.toThrow()
-        await expect(call(url, { ...clientOptions(secrets['taproot-upstream-tls']), ...put })).rejects.toThrow()
-      }
-      // The paths of the probes.
-      for (const path of ['livez', 'readyz']) expect((await fetch(`http://127.0.0.1:${ports[2]}/${path}`)).status).toBe(200)
-      const members = await call(`https://localhost:${ports[0]}/v3/cluster/member/list`, { ...client, method: 'POST', body: '{}' })
-      expect(JSON.parse(members.body).members).toHaveLength(3)
-    },
-  )
+      await expect(call(url, { ...clientOptions(secrets['taproot-etcd-client'], false), ...put })).rejects.toThrow()
+      await expect(call(url, { ...clientOptions(secrets['taproot-upstream-tls']), ...put })).rejects.toThrow()
+    }
+    // The paths of the probes.
+    for (const path of ['livez', 'readyz']) expect((await fetch(`http://127.0.0.1:${ports[2]}/${path}`)).status).toBe(200)
+    const members = await call(`https://localhost:${ports[0]}/v3/cluster/member/list`, { ...client, method: 'POST', body: '{}' })
+    expect(JSON.parse(members.body).members).toHaveLength(3)
+  })
 })
 
 describeWithPart('registry', 'the bundled registry', () => {
-  test('the bundled registry accepts the created password over the created certificate, and nothing else', { timeout: testTimeoutMs }, async () => {
+  test('the bundled registry accepts the created password over the created certificate, and nothing else', async () => {
     const { directory, secrets } = await makeSecretFiles(wantedOf(await render()))
     const { 'ca.crt': ca } = secrets['taproot-upstream-tls'] ?? {}
     const { password, htpasswd } = secrets['taproot-upstream'] ?? {}

@@ -3,7 +3,6 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { names, one, podSpecs, render, type Rendered, type Values } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const testTimeoutMs = 120_000
 const values = valueSets['what teams set every day']
 const workloads = ['api', 'registry', 'controller', 'worker', 'etcd', 'upstream'] as const
 const kindOf = (name: string): string => (name === 'etcd' || name === 'upstream' ? 'StatefulSet' : 'Deployment')
@@ -12,7 +11,7 @@ describeWithPart('helm', 'commonly used values of the chart', () => {
   let objects: readonly Rendered[] = []
   beforeAll(async () => {
     objects = await render(values)
-  }, testTimeoutMs)
+  })
 
   const workload = (name: string): Rendered => one(objects, kindOf(name), `taproot-${name}`)
 
@@ -42,7 +41,7 @@ describeWithPart('helm', 'commonly used values of the chart', () => {
     expect(own.volumeMounts).toContainEqual(given.extraVolumeMounts[0])
   })
 
-  test('chart values can switch a default security setting off for one workload', { timeout: testTimeoutMs }, async () => {
+  test('chart values can switch a default security setting off for one workload', async () => {
     const found = await render({
       api: { containerSecurityContext: { readOnlyRootFilesystem: false } },
       pods: { containerSecurityContext: { privileged: false } },
@@ -129,12 +128,12 @@ describeWithPart('helm', 'commonly used values of the chart', () => {
       'one.example/mirror/platform/taproot:1',
       'all.example/etcd-development/etcd:v3.6.8',
     ],
-  ])('chart values choose the registry of images: %s', { timeout: testTimeoutMs }, async (_, given, image, etcd) => {
+  ])('chart values choose the registry of images: %s', async (_, given, image, etcd) => {
     const found = podSpecs(await render(given)).map(({ name, spec }) => [name, spec.containers[0].image])
     expect(Object.fromEntries(found)).toMatchObject({ 'taproot-api': image, 'taproot-test-api': image, 'taproot-etcd': etcd })
   })
 
-  test('chart values of the controller restart no pods of other roles', { timeout: testTimeoutMs }, async () => {
+  test('chart values of the controller restart no pods of other roles', async () => {
     const [before, after] = await Promise.all([{}, { kubernetes: { pullSecrets: { enabled: true }, mirror: { limit: 5 } } }].map(render))
     const digestOf = (found: readonly Rendered[] | undefined, role: string): unknown => one(found ?? [], 'Deployment', `taproot-${role}`)['spec'].template
     for (const role of ['api', 'registry']) expect(digestOf(after, role)).toEqual(digestOf(before, role))

@@ -13,7 +13,6 @@ import { freshDirectory, runProcess } from '../process/harness/taproot-process.t
 import { one, render, type Rendered } from './helm.ts'
 import { wantedOf } from './made-secrets.ts'
 
-const testTimeoutMs = 180_000
 const yearMs = 365 * 24 * 3_600_000
 const certificates = ['taproot-etcd-client', 'taproot-etcd-server', 'taproot-upstream-tls']
 const all = ['taproot-authority', 'taproot-encryption', ...certificates, 'taproot-upstream'].toSorted()
@@ -43,7 +42,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     kube = await startKube()
     client = clientOf(kube.access.token)
     objects = await render()
-  }, testTimeoutMs)
+  })
   afterAll(async () => {
     await client?.close()
     await kube?.stop()
@@ -80,14 +79,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
 
   const every = (action: string, of: readonly string[] = all) => Object.fromEntries(of.map((name) => [name, action]))
 
-  test('taproot init-secrets creates all Secrets that the chart needs, and changes nothing the second time', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates all Secrets that the chart needs, and changes nothing the second time', async () => {
     expect(await make()).toEqual(every('make'))
     const before = await Promise.all(all.map(secret))
     expect(await make()).toEqual(every('keep'))
     expect(await Promise.all(all.map(secret))).toEqual(before)
   })
 
-  test('taproot init-secrets creates Secrets with the content that each use needs', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates Secrets with the content that each use needs', async () => {
     await make()
     expect(parseKeyEncryptionKey((await secret('taproot-encryption')).data['key'] ?? Buffer.alloc(0))).toHaveLength(32)
     const authority = await certificate('taproot-authority')
@@ -106,7 +105,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await certificate('taproot-etcd-client')).keyUsage).toEqual(['1.3.6.1.5.5.7.3.2'])
   })
 
-  test('taproot init-secrets creates only missing Secrets, and never changes those of the user', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates only missing Secrets, and never changes those of the user', async () => {
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-encryption', '--from-literal=key=mine'])
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-etcd-server', '--from-literal=tls.crt=mine'])
     const report = await make(wanted, { afterMs: 20 * yearMs })
@@ -114,7 +113,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await secret('taproot-encryption')).data).toEqual({ key: Buffer.from('mine') })
   })
 
-  test('taproot init-secrets renews certificates close to expiry, under the same authority, and nothing else', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets renews certificates close to expiry, under the same authority, and nothing else', async () => {
     await make()
     const authority = await certificate('taproot-authority')
     expect(await make(wanted, { afterMs: 0.9 * yearMs })).toEqual(every('keep'))
@@ -124,7 +123,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(renewed.verify(authority.publicKey)).toBe(true)
   })
 
-  test('taproot init-secrets renews a certificate with a missing name or usage, or without its authority', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets renews a certificate with a missing name or usage, or without its authority', async () => {
     await make()
     const renamed = wanted.secrets.map((one) =>
       one.kind === 'certificate' && one.name === 'taproot-upstream-tls' ? { ...one, dnsNames: ['upstream.example.com'] } : one,
@@ -135,14 +134,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(await make({ ...wanted, secrets: renamed })).toEqual({ ...every('keep'), 'taproot-authority': 'make', ...every('renew', certificates) })
   })
 
-  test('taproot init-secrets run several times at once, leaves one authority and certificates signed by it', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets run several times at once, leaves one authority and certificates signed by it', async () => {
     await Promise.all(Array.from({ length: 5 }, () => make()))
     const authority = await certificate('taproot-authority')
     for (const name of certificates) expect((await certificate(name)).verify(authority.publicKey), name).toBe(true)
     expect(await make()).toEqual(every('keep'))
   })
 
-  test('taproot init-secrets has exactly the rights in the chart, and needs each of them', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets has exactly the rights in the chart, and needs each of them', async () => {
     const role = one(objects, 'Role', 'taproot-init-secrets')
     const install = async (rules: readonly unknown[]): Promise<void> => {
       const inNamespace = ['ServiceAccount', 'RoleBinding'].map((kind) => one(objects, kind, 'taproot-init-secrets'))
@@ -172,7 +171,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     }
   })
 
-  test('taproot init-secrets reports each action on its output', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets reports each action on its output', async () => {
     const args = ['init-secrets', '--kubeconfig', kube.kubeconfigFile, '--wanted', JSON.stringify(wanted)]
     const first = await runProcess({ args, cwd: await freshDirectory() })
     expect(first).toMatchObject({ code: 0, stderr: '' })

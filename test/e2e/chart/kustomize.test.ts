@@ -5,7 +5,6 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { helm, chartDirectory, names, objectsOf, one, type Rendered } from './helm.ts'
 
 const folder = resolve(import.meta.dirname, '../../../deploy/kustomize')
-const testTimeoutMs = 60_000
 
 async function build(name: string): Promise<readonly Rendered[]> {
   return objectsOf(await mustRunKubeClient('kubectl', ['kustomize', `${folder}/${name}`], { kubeconfigFile: '/dev/null' }))
@@ -21,18 +20,14 @@ function withoutHelm(text: string): string {
 }
 
 describeWithPart('kubectl', 'deploy/kustomize', () => {
-  test(
-    'base/taproot.yaml equals the rendered chart (`npx vitest run test/e2e/chart/kustomize.test.ts -u` updates it)',
-    { timeout: testTimeoutMs },
-    async () => {
-      const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
-      expect(code, stderr).toBe(0)
-      const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
-      await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')
-    },
-  )
+  test('base/taproot.yaml equals the rendered chart (`npx vitest run test/e2e/chart/kustomize.test.ts -u` updates it)', async () => {
+    const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
+    expect(code, stderr).toBe(0)
+    const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
+    await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')
+  })
 
-  test('the base and the overlay build', { timeout: testTimeoutMs }, async () => {
+  test('the base and the overlay build', async () => {
     expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry', 'taproot-worker'])
     const api = one(await build('example'), 'Deployment', 'taproot-api')
     expect(api['spec'].replicas).toBe(3)

@@ -10,7 +10,6 @@ import { makeApiHomes, startApi, type ApiHome } from '../process/harness/api-hom
 import { freshDirectory, isReady, startProcess } from '../process/harness/taproot-process.ts'
 import { chartDirectory } from './helm.ts'
 
-const testTimeoutMs = 180_000
 /** An issuer like that of a cloud provider: neither kubeadm's nor the address of the API server. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const subject = 'system:serviceaccount:platform:taproot-admin'
@@ -34,7 +33,7 @@ describeWithPart('kube-apiserver', 'the service account of the release as operat
     kube = await startKube({ serviceAccountIssuer: issuer })
     await kube.kubectl(['create', 'namespace', 'platform'])
     for (const account of ['taproot-admin', 'taproot-api', 'other']) await kube.kubectl(['-n', 'platform', 'create', 'serviceaccount', account])
-  }, testTimeoutMs)
+  })
   afterAll(async () => kube?.stop())
 
   const tokenOf = async (account: string, audience: string): Promise<string> =>
@@ -65,7 +64,7 @@ describeWithPart('kube-apiserver', 'the service account of the release as operat
       `kubernetes.issuer is https://kubernetes.default.svc.cluster.local: set it to ${issuer}, or leave it empty`,
     ],
     ['', 'restart the pods of the release'],
-  ] as const)('helm test names the unknown issuer and the remedy (kubernetes.issuer: "%s")', { timeout: testTimeoutMs }, async ([known, advice]) => {
+  ] as const)('helm test names the unknown issuer and the remedy (kubernetes.issuer: "%s")', async ([known, advice]) => {
     const env = { ...(await settings()), TAPROOT_KUBERNETES_ISSUER: 'https://kubernetes.default.svc.cluster.local' }
     const etcd = { endpoints: kube.etcd.endpoints, prefix: `/advice-${known.length}` }
     const { homes, baseUrl } = await makeApiHomes(1, { etcd, env })
@@ -81,7 +80,7 @@ describeWithPart('kube-apiserver', 'the service account of the release as operat
     expect(output).toContain(`the issuer is unknown: \\"${issuer}\\"`)
   })
 
-  test('the operator creates the first root group as NOTES explain, others may not, and helm test passes', { timeout: testTimeoutMs }, async () => {
+  test('the operator creates the first root group as NOTES explain, others may not, and helm test passes', async () => {
     const upstream = await startRegistry()
     try {
       const env = { ...(await settings()), TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url }

@@ -8,7 +8,6 @@ import { valueSets } from './value-sets.ts'
 const sets = Object.entries(valueSets)
 /** Kubernetes kinds without a namespace. */
 const clusterKinds = ['ClusterRole', 'ClusterRoleBinding', 'CustomResourceDefinition', 'ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding']
-const testTimeoutMs = 120_000
 
 /** Returns violations of the rules of a hardened namespace (Pod Security Standard "restricted") and of GitOps tools. */
 function errorsOf({ name, spec }: { readonly name: string; readonly spec: Rendered['spec'] }): string[] {
@@ -31,13 +30,13 @@ function errorsOf({ name, spec }: { readonly name: string; readonly spec: Render
 }
 
 describeWithPart('helm', 'the chart', () => {
-  test.for(sets)('%s: passes a strict lint', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(sets)('%s: passes a strict lint', async ([, values]) => {
     const { code, stdout, stderr } = await helm(['lint', '--strict', chartDirectory], values)
     expect(`${stdout}${stderr}`).not.toMatch(/\[(WARNING|ERROR)\]/)
     expect(code).toBe(0)
   })
 
-  test.for(sets)('%s: renders the same bytes each time, without a secret', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(sets)('%s: renders the same bytes each time, without a secret', async ([, values]) => {
     const text = await renderText(values)
     expect(await renderText(values)).toBe(text)
     const objects = objectsOf(text)
@@ -48,7 +47,7 @@ describeWithPart('helm', 'the chart', () => {
     expect(keys).toEqual([...new Set(keys)])
   })
 
-  test('the chart renders for each role its own Deployment and Service, all with one image', { timeout: testTimeoutMs }, async () => {
+  test('the chart renders for each role its own Deployment and Service, all with one image', async () => {
     const objects = await render()
     expect(names(objects, 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry', 'taproot-worker'])
     expect(
@@ -62,7 +61,7 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('the chart keeps a stopping pod serving until no requests arrive, and starts a new pod before', { timeout: testTimeoutMs }, async () => {
+  test('the chart keeps a stopping pod serving until no requests arrive, and starts a new pod before', async () => {
     const objects = await render({ api: { replicas: 3, drainSeconds: 15, terminationGracePeriodSeconds: 40 } })
     const { spec } = one(objects, 'Deployment', 'taproot-api')
     expect(spec.strategy.rollingUpdate).toEqual({ maxUnavailable: 0, maxSurge: 1 })
@@ -75,22 +74,18 @@ describeWithPart('helm', 'the chart', () => {
     expect(names(objects, 'PodDisruptionBudget')).toEqual(['taproot-api'])
   })
 
-  test(
-    'the chart keeps the definitions when the release is uninstalled; the policy for mirrors names this controller',
-    { timeout: testTimeoutMs },
-    async () => {
-      const objects = objectsOf(await renderText({}, { name: 'one', namespace: 'elsewhere' }))
-      const definitions = objects.filter(({ kind }) => kind === 'CustomResourceDefinition')
-      expect(definitions.length).toBeGreaterThan(5)
-      for (const { metadata } of definitions) expect(metadata.annotations).toMatchObject({ 'helm.sh/resource-policy': 'keep' })
-      const { variables } = one(objects, 'ValidatingAdmissionPolicy', 'mirrors.taproot.dev').spec
-      expect(variables).toContainEqual({ name: 'controllerNamespace', expression: "'elsewhere'" })
-      expect(variables).toContainEqual({ name: 'controllerName', expression: "'one-controller'" })
-      expect(names(await render({ kubernetes: { mirror: { policy: false } } }), 'ValidatingAdmissionPolicy')).toEqual([])
-    },
-  )
+  test('the chart keeps the definitions when the release is uninstalled; the policy for mirrors names this controller', async () => {
+    const objects = objectsOf(await renderText({}, { name: 'one', namespace: 'elsewhere' }))
+    const definitions = objects.filter(({ kind }) => kind === 'CustomResourceDefinition')
+    expect(definitions.length).toBeGreaterThan(5)
+    for (const { metadata } of definitions) expect(metadata.annotations).toMatchObject({ 'helm.sh/resource-policy': 'keep' })
+    const { variables } = one(objects, 'ValidatingAdmissionPolicy', 'mirrors.taproot.dev').spec
+    expect(variables).toContainEqual({ name: 'controllerNamespace', expression: "'elsewhere'" })
+    expect(variables).toContainEqual({ name: 'controllerName', expression: "'one-controller'" })
+    expect(names(await render({ kubernetes: { mirror: { policy: false } } }), 'ValidatingAdmissionPolicy')).toEqual([])
+  })
 
-  test('the chart renames the Job exactly when its content changes, as a Job is immutable', { timeout: testTimeoutMs }, async () => {
+  test('the chart renames the Job exactly when its content changes, as a Job is immutable', async () => {
     const jobs = await Promise.all([{}, { api: { replicas: 2 } }, { image: { tag: 'next' } }].map(async (values) => names(await render(values), 'Job')))
     expect(jobs[0]).toHaveLength(1)
     expect(jobs[1]).toEqual(jobs[0])
@@ -99,7 +94,7 @@ describeWithPart('helm', 'the chart', () => {
       expect(object.metadata.annotations ?? {}).not.toHaveProperty(['helm.sh/hook'], expect.stringMatching(/install|upgrade/))
   })
 
-  test('the chart selects one workload with every Service, policy and budget, and all roles for metrics', { timeout: testTimeoutMs }, async () => {
+  test('the chart selects one workload with every Service, policy and budget, and all roles for metrics', async () => {
     const objects = await render({ api: { replicas: 2 }, monitoring: { serviceMonitor: { enabled: true } } })
     const workloads = objects.filter(({ kind }) => kind === 'Deployment' || kind === 'StatefulSet')
     const chosen = (labels: Readonly<Record<string, string>>): string[] =>
@@ -119,7 +114,7 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('the chart has alerts on existing metrics only, and docs/operations.md explains each alert', { timeout: testTimeoutMs }, async () => {
+  test('the chart has alerts on existing metrics only, and docs/operations.md explains each alert', async () => {
     const rules = one(await render({ monitoring: { prometheusRule: { enabled: true } } }), 'PrometheusRule', 'taproot')['spec'].groups[0].rules
     const page = readFileSync(resolve(chartDirectory, '../../docs/operations.md'), 'utf8')
     const described = [...page.matchAll(/^\| `(Taproot\w+)` +\| \S.* \| \S.* \|$/gm)].map((match) => match[1])
@@ -130,7 +125,7 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('the chart restarts the pods after a change of the configuration', { timeout: testTimeoutMs }, async () => {
+  test('the chart restarts the pods after a change of the configuration', async () => {
     const digests = await Promise.all(
       [{}, { config: { log: { level: 'debug' } } }].map(
         async (values) => one(await render(values), 'Deployment', 'taproot-api').spec.template.metadata.annotations,
@@ -139,7 +134,7 @@ describeWithPart('helm', 'the chart', () => {
     expect(digests[0]).not.toEqual(digests[1])
   })
 
-  test('the chart explains in NOTES how to create the first root group', { timeout: testTimeoutMs }, async () => {
+  test('the chart explains in NOTES how to create the first root group', async () => {
     const { stdout } = await helm(['install', release.name, chartDirectory, '--namespace', release.namespace, '--dry-run=client'], {
       baseUrl: 'https://p.example.com',
     })

@@ -9,7 +9,6 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { chartDirectory, helm, one, render, type Values } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const testTimeoutMs = 120_000
 const gateway = { enabled: true, parentRefs: [{ name: 'public' }] }
 
 /** Values that are refused, and the parts of the error message. */
@@ -76,13 +75,13 @@ async function loadRendered(text: string, role: Role): Promise<ReturnType<typeof
 }
 
 describeWithPart('helm', 'values of the chart', () => {
-  test.for(refused)('values of the chart are refused: %s', { timeout: testTimeoutMs }, async ([, values, named]) => {
+  test.for(refused)('values of the chart are refused: %s', async ([, values, named]) => {
     const { code, stderr } = await helm(['template', 'taproot', chartDirectory], values)
     expect(code).not.toBe(0)
     for (const part of named) expect(stderr).toContain(part)
   })
 
-  test.for(Object.entries(valueSets))('%s: render a configuration that Taproot accepts', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('%s: render a configuration that Taproot accepts', async ([, values]) => {
     const objects = await render(values)
     const map = objects.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.endsWith('-config'))
     const roles: readonly Role[] = objects.some(({ kind, metadata }) => kind === 'Deployment' && metadata.name.endsWith('-registry'))
@@ -93,7 +92,7 @@ describeWithPart('helm', 'values of the chart', () => {
     if (ofController !== undefined) expect((await loadRendered(ofController, 'controller')).config.kubernetes.lease.namespace).toBe('platform')
   })
 
-  test('values of the chart make the service account of the release an operator, with tokens signed by the cluster', { timeout: testTimeoutMs }, async () => {
+  test('values of the chart make the service account of the release an operator, with tokens signed by the cluster', async () => {
     const jwksUri = 'https://kubernetes.default.svc/openid/v1/jwks'
     const subject = 'system:serviceaccount:platform:taproot-admin'
     const given = 'https://issuer.example'
@@ -107,7 +106,7 @@ describeWithPart('helm', 'values of the chart', () => {
     }
   })
 
-  test('mount the service account token that contains the issuer in every role', { timeout: testTimeoutMs }, async () => {
+  test('mount the service account token that contains the issuer in every role', async () => {
     const objects = await render()
     for (const role of ['api', 'registry', 'controller', 'worker']) {
       const { volumes, containers } = one(objects, 'Deployment', `taproot-${role}`).spec.template.spec
@@ -119,7 +118,7 @@ describeWithPart('helm', 'values of the chart', () => {
     }
   })
 
-  test('mount the files that the configuration names', { timeout: testTimeoutMs }, async () => {
+  test('mount the files that the configuration names', async () => {
     const values = valueSets['production: stores of your own behind an Ingress']
     const objects = await render({ ...values, api: { ...values.api, tls: { existingSecret: 'api-tls' } } })
     const { config } = await loadRendered(one(objects, 'ConfigMap', 'taproot-config')['data']['taproot.yaml'], 'api')

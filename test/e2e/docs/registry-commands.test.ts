@@ -44,7 +44,7 @@ async function repoUid(home: DevHome): Promise<string> {
   return repos[0]?.uid ?? ''
 }
 
-test('restore: a tag returns to its digest at a given time', { timeout: 60_000 }, async () => {
+test('restore: a tag returns to its digest at a given time', async () => {
   const { home, client, run } = await makeReader()
   const { digest } = await client.pushImage('demo/app', 'latest')
   const pushed = new Date().toISOString()
@@ -57,7 +57,7 @@ test('restore: a tag returns to its digest at a given time', { timeout: 60_000 }
   expect((await client.send('HEAD', '/v2/demo/app/manifests/latest')).headers['docker-content-digest']).toBe(digest)
 })
 
-test('deprecation: a pull of the tag shows a warning', { timeout: 60_000 }, async () => {
+test('deprecation: a pull of the tag shows a warning', async () => {
   const { home, client, run } = await makeReader()
   const { digest } = await client.pushImage('demo/app', '1.26')
   expect((await client.send('GET', '/v2/demo/app/manifests/1.26')).headers['warning']).toBeUndefined()
@@ -66,7 +66,7 @@ test('deprecation: a pull of the tag shows a warning', { timeout: 60_000 }, asyn
   expect((await client.send('GET', '/v2/demo/app/manifests/1.26')).headers['warning']).toContain('deprecated')
 })
 
-test('pull tokens are created, listed and revoked', { timeout: 60_000 }, async () => {
+test('pull tokens are created, listed and revoked', async () => {
   const { client, run } = await makeReader()
   await client.pushImage('demo/web/app', '1')
   const [create = '', list = '', revoke = ''] = commandsOf('Pull tokens').replace('acme/web', 'demo/web').trim().split('\n')

@@ -50,7 +50,7 @@ async function externalOwner(server: TestServer, group: string): Promise<{ API: 
 }
 
 describeWithPart('registry', 'docs/registry.md', () => {
-  test('the shown configuration starts a distribution registry, and Taproot can push to it and delete from it', { timeout: 60_000 }, async () => {
+  test('the shown configuration starts a distribution registry, and Taproot can push to it and delete from it', async () => {
     const directory = await folder()
     const { certificate, key } = selfSigned('upstream.internal')
     const files = { 'upstream.crt': certificate, 'upstream.key': key, password: registryAccount.password }
@@ -86,7 +86,7 @@ describeWithPart('registry', 'docs/registry.md', () => {
 
 describeWithPart('crane', 'moving a registry in', () => {
   describeWithPart('registry', 'docs/registry.md', () => {
-    test('the shown crane cp commands copy every tag of every image with the same digests', { timeout: 120_000 }, async () => {
+    test('the shown crane cp commands copy every tag of every image with the same digests', async () => {
       const script = [/```sh\n(TOKEN=[\s\S]*?)```/, /```sh\n(crane auth login old[\s\S]*?)```/].map((block) => block.exec(page)?.[1] ?? 'false').join('\n')
       const old = await startRegistry()
       onTestFinished(() => old.stop())

@@ -67,7 +67,7 @@ describeWithParts(['etcd', 'grpcurl', 'crane'], 'the commands of the documentati
     for (const { heading, steps } of sectionsOf(walk)) {
       describeForReaders(heading, options, () => {
         steps.forEach((step, at) => {
-          it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
+          it(`${at + 1}: ${step.title}`, async ({ skip }) => {
             if (broken) skip('an earlier step failed')
             broken = true
             await follow(step)

@@ -20,7 +20,7 @@ const kills = campaignLength({ short: 3, full: 60 })
 const imagesPerRound = 2
 const packagesPerImage = 40
 /** Longest time for a phase to begin, and for what was read to be published. A worker on etcd waits for the lease of the killed one. */
-const waitMs = 60_000
+const waitMs = 120_000
 
 /** An installation with one process that reads images. It is killed and started again. */
 interface Ground {

@@ -37,7 +37,7 @@ async function demoOf(home: DevHome): Promise<WriterTarget & { owner: string }> 
   return { apiClient: home.rest, token, owner, group: owner.split('/')[0] ?? '' }
 }
 
-test(`taproot dev, killed ${kills} times during writes and starts, keeps every acknowledged change`, { timeout: timeoutUnlessSoaking(240_000) }, async () => {
+test(`taproot dev, killed ${kills} times during writes and starts, keeps every acknowledged change`, { timeout: timeoutUnlessSoaking(300_000) }, async () => {
   const home = await makeDevHome()
   const writers = Array.from({ length: writersPerProcess }, () => new Writer())
   let group: string | undefined
@@ -58,7 +58,7 @@ test(`taproot dev, killed ${kills} times during writes and starts, keeps every a
   }
 })
 
-test('taproot dev, killed at any moment of its first start, can start again', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
+test('taproot dev, killed at any moment of its first start, can start again', { timeout: timeoutUnlessSoaking(300_000) }, async () => {
   for (let round = 0; round < firstStarts; round += 1) {
     const home = await makeDevHome()
     await killWhileStarting(home)
@@ -99,7 +99,7 @@ async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: Tapr
 
 test(
   'taproot api on etcd: one of two writing processes is killed; the other continues with every acknowledged change of both',
-  { timeout: timeoutUnlessSoaking(240_000) },
+  { timeout: timeoutUnlessSoaking(300_000) },
   async () => {
     const { homes, processes, token } = await startPair()
     const [first, second] = homes

@@ -38,23 +38,19 @@ async function until(condition: () => Promise<boolean>, withinMs: number): Promi
   }
 }
 
-test.each(['SIGTERM', 'SIGKILL'] as const)(
-  '%s to the npm process alone leaves no server behind, and the next npm start runs',
-  { timeout: 90_000 },
-  async (signal) => {
-    const home = await makeDevHome()
-    const first = npmStart(home)
-    await until(() => answers(home), 60_000)
-    const ended = once(first, 'exit')
-    first.kill(signal)
-    await ended
-    const second = npmStart(home)
-    const secondEnded = once(second, 'exit')
-    await until(async () => !(await answers(home)), 10_000)
-    await until(() => answers(home), 60_000)
-    second.kill('SIGTERM')
-    await secondEnded
-    await until(async () => !(await answers(home)), 10_000)
-    expect(await answers(home)).toBe(false)
-  },
-)
+test.each(['SIGTERM', 'SIGKILL'] as const)('%s to the npm process alone leaves no server behind, and the next npm start runs', async (signal) => {
+  const home = await makeDevHome()
+  const first = npmStart(home)
+  await until(() => answers(home), 60_000)
+  const ended = once(first, 'exit')
+  first.kill(signal)
+  await ended
+  const second = npmStart(home)
+  const secondEnded = once(second, 'exit')
+  await until(async () => !(await answers(home)), 10_000)
+  await until(() => answers(home), 60_000)
+  second.kill('SIGTERM')
+  await secondEnded
+  await until(async () => !(await answers(home)), 10_000)
+  expect(await answers(home)).toBe(false)
+})

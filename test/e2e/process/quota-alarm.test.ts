@@ -69,88 +69,80 @@ async function started(options: Parameters<typeof startTestServer>[0]): Promise<
 const full = { code: 8, details: { ErrorInfo: { reason: 'STORE_FULL' }, RetryInfo: { retryDelay: expect.stringMatching(/^[1-9]/) as unknown } } }
 
 describeWithPart('etcd', 'an etcd with a used-up quota', () => {
-  test(
-    'an etcd with a used-up quota refuses writes with STORE_FULL over both transports, serves reads, and recovers by itself',
-    { timeout: 120_000 },
-    async () => {
-      const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
-      onTestFinished(() => etcd.stop())
-      const clock = new TestClock()
-      const server = await started({ store: 'etcd', etcd, clock })
-      const { group, token } = await makeOrganisation(server)
-      const child = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'child' } }, { token }))['uid'])
-      await until(async () => (await metricOf(server, 'taproot_leader')) === 1)
-      await fillWithOldEvents(server, clock.now())
+  test('an etcd with a used-up quota refuses writes with STORE_FULL over both transports, serves reads, and recovers by itself', async () => {
+    const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
+    onTestFinished(() => etcd.stop())
+    const clock = new TestClock()
+    const server = await started({ store: 'etcd', etcd, clock })
+    const { group, token } = await makeOrganisation(server)
+    const child = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'child' } }, { token }))['uid'])
+    await until(async () => (await metricOf(server, 'taproot_leader')) === 1)
+    await fillWithOldEvents(server, clock.now())
 
-      for (const apiClient of [server.rest, server.grpc]) {
-        const writes = [
-          await apiClient.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${apiClient.name}` }),
-          await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
-          await apiClient.call('DeleteGroup', { uid: child }, { token }),
-          await apiClient.call(
-            'CreateIdentity',
-            { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } },
-            { token },
-          ),
-        ]
-        for (const write of writes) expect(write).toMatchObject(full)
-        expect(ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({
-          totalCount: '1',
-          groups: [{ uid: child }],
-        })
-        expect(ok(await apiClient.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
-        expect(ok(await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({
-          uid: child,
-        })
-      }
-      const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
-      expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
-      expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
+    for (const apiClient of [server.rest, server.grpc]) {
+      const writes = [
+        await apiClient.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${apiClient.name}` }),
+        await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
+        await apiClient.call('DeleteGroup', { uid: child }, { token }),
+        await apiClient.call(
+          'CreateIdentity',
+          { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } },
+          { token },
+        ),
+      ]
+      for (const write of writes) expect(write).toMatchObject(full)
+      expect(ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({
+        totalCount: '1',
+        groups: [{ uid: child }],
+      })
+      expect(ok(await apiClient.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
+      expect(ok(await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({
+        uid: child,
+      })
+    }
+    const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
+    expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
+    expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
 
-      // Deletes of unwatched keys are allowed. The leader's expiry gives compaction something to free.
-      clock.advance(11 * 60_000)
-      await until(async () => (await oldEvents(server, clock.now())) === 0)
-      await makeRoom(etcd)
-      ok(await server.rest.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }))
-      ok(await server.grpc.call('DeleteGroup', { uid: child }, { token }))
-      expect(server.running.engine.cache.state.kind).toBe('live')
-    },
-  )
+    // Deletes of unwatched keys are allowed. The leader's expiry gives compaction something to free.
+    clock.advance(11 * 60_000)
+    await until(async () => (await oldEvents(server, clock.now())) === 0)
+    await makeRoom(etcd)
+    ok(await server.rest.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }))
+    ok(await server.grpc.call('DeleteGroup', { uid: child }, { token }))
+    expect(server.running.engine.cache.state.kind).toBe('live')
+  })
 
-  test(
-    'a full etcd lets a server start and read without a leader and with overdue keys, without busy loops, and old entries are removed',
-    { timeout: 180_000 },
-    async () => {
-      const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
-      onTestFinished(() => etcd.stop())
-      const env = await sharedKey()
-      const clock = new TestClock()
-      const first = await started({ store: 'etcd', etcd, env, clock })
-      const { group, owner } = await makeOrganisation(first)
-      await fillWithOldEvents(first, clock.now())
-      await first.stop()
+  test('a full etcd lets a server start and read without a leader and with overdue keys, without busy loops, and old entries are removed', async () => {
+    const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
+    onTestFinished(() => etcd.stop())
+    const env = await sharedKey()
+    const clock = new TestClock()
+    const first = await started({ store: 'etcd', etcd, env, clock })
+    const { group, owner } = await makeOrganisation(first)
+    await fillWithOldEvents(first, clock.now())
+    await first.stop()
 
-      // A new signing key is due, and can't be written.
-      clock.advance(signingKeySchedule.rotateEveryMs + day)
-      const server = await started({ store: 'etcd', etcd, env, clock })
-      const token = await server.tokenFor(owner)
-      expect(ok(await server.rest.call('GetGroup', { uid: group }, { token }))).toMatchObject({ uid: group })
-      expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
-      expect(await server.rest.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token })).toMatchObject(full)
-      const { signingKeys } = server.running.engine
-      await until(async () => (await oldEvents(server, clock.now())) === 0)
-      await delay(8_000)
-      const failures = server.logs.filter(({ message }) => message === 'background work failed and is tried again')
-      const byWork = Map.groupBy(failures, ({ fields }) => fields['work'])
-      expect([...byWork.keys()].sort()).toEqual(['keys', 'leader', 'worker'])
-      // 1, 2, 4, 8 s: few in any time.
-      for (const lines of byWork.values()) expect(lines.length).toBeLessThanOrEqual(6)
-      expect(signingKeys.all()).toHaveLength(1)
+    // A new signing key is due, and can't be written.
+    clock.advance(signingKeySchedule.rotateEveryMs + day)
+    const server = await started({ store: 'etcd', etcd, env, clock })
+    const token = await server.tokenFor(owner)
+    expect(ok(await server.rest.call('GetGroup', { uid: group }, { token }))).toMatchObject({ uid: group })
+    expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
+    expect(await server.rest.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token })).toMatchObject(full)
+    const { signingKeys } = server.running.engine
+    await until(async () => (await oldEvents(server, clock.now())) === 0)
+    await delay(8_000)
+    const failures = server.logs.filter(({ message }) => message === 'background work failed and is tried again')
+    const byWork = Map.groupBy(failures, ({ fields }) => fields['work'])
+    expect([...byWork.keys()].sort()).toEqual(['keys', 'leader', 'worker'])
+    // 1, 2, 4, 8 s: few in any time.
+    for (const lines of byWork.values()) expect(lines.length).toBeLessThanOrEqual(6)
+    expect(signingKeys.all()).toHaveLength(1)
 
-      await makeRoom(etcd)
-      ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token }))
-      await until(async () => (await metricOf(server, 'taproot_leader')) === 1, 45_000)
-      await until(() => signingKeys.all().length === 2, 45_000)
-    },
-  )
+    await makeRoom(etcd)
+    ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token }))
+    await until(async () => (await metricOf(server, 'taproot_leader')) === 1, 45_000)
+    await until(() => signingKeys.all().length === 2, 45_000)
+  })
 })

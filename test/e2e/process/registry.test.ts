@@ -121,12 +121,12 @@ describe('taproot registry', () => {
     expect(await craneAt(home, host, 'ls', `${host}/demo/app`)).toMatchObject({ code: 0, stdout: 'v1\n' })
     expect(await isReady(opsPort)).toBe(true)
     const ending = registry.end('SIGTERM')
-    await expect.poll(() => isReady(opsPort), { timeout: 3_000, interval: 20 }).toBe(false)
+    await expect.poll(() => isReady(opsPort), { interval: 20 }).toBe(false)
     // It still serves while requests arrive.
     const last = await history()
     expect({ status: last.status, connection: last.headers.get('connection') }).toEqual({ status: 200, connection: 'close' })
     expect((await ending).code).toBe(0)
-  }, 60_000)
+  })
 
   test.each([
     ['without an upstream', {}, 'registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing'],

@@ -99,7 +99,6 @@ const restores: Readonly<Record<string, Restore>> = {
 describeWithPart('etcd', 'a backup of etcd restored under a running replica', () => {
   test.each(Object.entries(restores))(
     '%s: the replica never answers from before the restore, and then serves the backup, rights and keys included',
-    { timeout: 120_000 },
     async (_, restore) => {
       const scene = await setScene()
       const { server, member, proxy, clock, etcd } = scene

@@ -23,7 +23,7 @@ async function isActive({ opsPort }: ApiHome): Promise<boolean> {
   return (await metrics.text()).includes('\ntaproot_worker_active 1\n')
 }
 
-test('taproot worker runs the feeds, and another one takes over after a kill; taproot api runs none', { timeout: 180_000 }, async () => {
+test('taproot worker runs the feeds, and another one takes over after a kill; taproot api runs none', async () => {
   const feeds = [{ name: 'own', source: 'feed', group: 'root', everyMinutes: 600 }]
   const { homes, operatorToken } = await makeOperatedHomes(3, { TAPROOT_CATALOGUES_FEEDS: JSON.stringify(feeds) })
   const [api, ...workers] = homes
@@ -65,7 +65,7 @@ async function childrenOf(pid: number): Promise<number[]> {
 test.each([
   ['with its import process', true],
   ['while its import process goes on', false],
-] as const)('a worker that is suspended %s for longer than its lease does no harm afterwards', { timeout: 300_000 }, async (_, withImport) => {
+] as const)('a worker that is suspended %s for longer than its lease does no harm afterwards', async (_, withImport) => {
   const feeds = [{ name: 'own', source: 'feed', group: 'root', everyMinutes: 600, replace: true }]
   const { homes, operatorToken } = await makeOperatedHomes(3, { TAPROOT_CATALOGUES_FEEDS: JSON.stringify(feeds) })
   const [api, first, second] = homes

@@ -171,7 +171,7 @@ describeWithPart('history-checker', 'the history checker', () => {
   const simulated = ({ seed, count }: { seed: number; count: number }): readonly Operation[] =>
     new SimulatedHistory(seededRandom(`simulated ${seed}`), count).operations
 
-  test('the history checker accepts every history of a sequential server', { timeout: 60_000 }, async () => {
+  test('the history checker accepts every history of a sequential server', async () => {
     const property = fc.asyncProperty(histories, async (of) => {
       expect(await checkHistory({ operations: simulated(of) })).toMatchObject({ ok: true, failures: [], unknown: [] })
     })
@@ -179,7 +179,7 @@ describeWithPart('history-checker', 'the history checker', () => {
   })
 
   for (const [title, damage] of Object.entries(damages)) {
-    test(`the history checker refuses every history in which ${title}`, { timeout: 60_000 }, async () => {
+    test(`the history checker refuses every history in which ${title}`, async () => {
       let damaged = 0
       const property = fc.asyncProperty(histories, async (of) => {
         const operations = damage(simulated(of), seededRandom(`damage ${of.seed}`))

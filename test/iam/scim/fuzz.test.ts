@@ -155,7 +155,7 @@ describeOnStores('SCIM with random requests', (store) => {
 
   test(
     'patches, PUT and POST never get a 5xx and change only their user; refused ones change nothing',
-    { timeout: timeoutUnlessSoaking(180_000) },
+    { timeout: timeoutUnlessSoaking(300_000) },
     async () => {
       const id = await directory.add({ userName: 'subject' })
       let taken = 0
@@ -180,7 +180,7 @@ describeOnStores('SCIM with random requests', (store) => {
     },
   )
 
-  test('filters, queries and paths never get a 5xx', { timeout: timeoutUnlessSoaking(180_000) }, async () => {
+  test('filters, queries and paths never get a 5xx', { timeout: timeoutUnlessSoaking(300_000) }, async () => {
     let found = 0
     await fc.assert(
       fc.asyncProperty(filter, fc.oneof(name, fc.string()), fc.string({ maxLength: 8 }), async (text, attributes, count) => {

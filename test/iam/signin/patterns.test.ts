@@ -21,7 +21,6 @@ const dear = '\\pL'.repeat(330)
 
 test.each(['rest', 'grpc'] as const)(
   'over %s a dry run with 50 expensive patterns is refused, takes little time and leaves no memory in use',
-  { timeout: 60_000 },
   async (transport) => {
     const { group, token } = organisation
     const ask = async (round: number): Promise<void> => {

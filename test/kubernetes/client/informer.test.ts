@@ -91,7 +91,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect([notified, lists]).toEqual([['+old=0', '+new=1'], [1]])
   })
 
-  test('an informer lists again after its version expired, and reports additions, changes and removals in between', { timeout: 90_000 }, async () => {
+  test('an informer lists again after its version expired, and reports additions, changes and removals in between', async () => {
     const { informer, notified, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
     await write('made-again', '1')
@@ -158,7 +158,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(notified).toEqual(['+old=0', '+mine=1', '~mine=2', '+other=1', '-other'])
   })
 
-  test('an informer keeps the version of a quiet watch recent through bookmarks', { timeout: 180_000 }, async () => {
+  test('an informer keeps the version of a quiet watch recent through bookmarks', async () => {
     // The API server sends a bookmark each minute, and two seconds before a watch ends.
     const { informer, write, near, namespace } = await far({ watchSeconds: { least: 10, most: 10 } })
     await write('new', '1')
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(Number((informer.state as { resourceVersion: string }).resourceVersion)).toBeGreaterThanOrEqual(Number(resourceVersion))
   })
 
-  test("an informer ends with the server's state and never goes back, whatever the network faults", { timeout: 120_000 }, async () => {
+  test("an informer ends with the server's state and never goes back, whatever the network faults", async () => {
     const { informer, proxy, namespace, near, write, remove } = await far({ silenceMs: 500 })
     const replayed = new Map(Array.from(informer.list(), (object) => [object.metadata.name, object]))
     const wrong: string[] = []
@@ -204,7 +204,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(wrong).toEqual([])
   })
 
-  test('an informer reads many objects in parts', { timeout: 300_000 }, async () => {
+  test('an informer reads many objects in parts', async () => {
     const api = clientOf(kube)
     const namespace = await freshNamespace(kube)
     const parts = campaignLength({ short: 4, full: 20 })

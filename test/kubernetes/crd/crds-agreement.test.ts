@@ -112,7 +112,7 @@ describeWithPart('kube-apiserver', 'Kubernetes objects and API records', () => {
 
   afterAll(() => api?.stop())
 
-  test('an API server accepts exactly the objects whose records the API accepts', { timeout: 120_000 }, async () => {
+  test('an API server accepts exactly the objects whose records the API accepts', async () => {
     const seen = { accepted: 0, refused: 0 }
     const property = fc.asyncProperty(changes, async ({ kind, spec }) => {
       const desc = resources.get(kind.replace('Platform', ''))?.desc

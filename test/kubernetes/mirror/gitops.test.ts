@@ -85,7 +85,7 @@ describeWithParts(['gitops-health', 'kube-apiserver'], 'deploy/gitops', () => {
     expect(found?.message).toMatch(message)
   })
 
-  test('deploy/gitops waits for applied objects and grants until the controller has processed them', { timeout: 120_000 }, async () => {
+  test('deploy/gitops waits for applied objects and grants until the controller has processed them', async () => {
     const world = await startControllerWorld()
     try {
       const signal = AbortSignal.timeout(100_000)

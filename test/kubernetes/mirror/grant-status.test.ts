@@ -13,7 +13,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
   beforeAll(async () => {
     world = await startControllerWorld()
     organisation = await world.organisation()
-  }, 120_000)
+  })
   afterAll(() => world?.stop())
 
   async function grant(spec: Readonly<Record<string, unknown>>): Promise<string> {

@@ -18,7 +18,7 @@ import { populate, type Population } from '../population.ts'
 import { recordKinds, rowOf } from '../../../src/kubernetes/object-kinds.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
-const polling = { timeout: 60_000, interval: 100 }
+const polling = { timeout: 120_000, interval: 100 }
 const runs = campaignLength({ short: 2, full: 5 })
 const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
 
@@ -280,6 +280,6 @@ describeWithPart('kube-apiserver', 'grants during any sequence of events', () =>
       expect(await excess()).toEqual([])
       expect(foreign()).toEqual(before)
     },
-    timeoutUnlessSoaking(180_000),
+    timeoutUnlessSoaking(300_000),
   )
 })

@@ -260,5 +260,5 @@ test(
     const fewest = Math.min(...['create', 'update', 'delete', 'release'].map((step) => planned.get(step) ?? 0))
     expect({ fewest, planned: Object.fromEntries(planned) }).toSatisfy(({ fewest: count }: { fewest: number }) => count > runs / 1_000)
   },
-  timeoutUnlessSoaking(240_000),
+  timeoutUnlessSoaking(300_000),
 )

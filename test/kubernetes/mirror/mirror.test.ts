@@ -259,5 +259,5 @@ describeWithPart('kube-apiserver', 'mirrored records', () => {
     } finally {
       await world.stop()
     }
-  }, 120_000)
+  })
 })

@@ -26,7 +26,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
   const timers = new LongTimers()
   beforeAll(async () => {
     world = await startControllerWorld({ timers, clock: { now: () => systemClock.now() + movedMs } })
-  }, 120_000)
+  })
   afterAll(() => world?.stop())
 
   const account = (namespace: string, name: string): Promise<KubeObject> =>

@@ -123,7 +123,7 @@ const containerd: Session = async ({ run, token, home }, repository) => {
   await writeFile(join(home, 'containerd.toml'), [...settings, '[grpc]', `address = "${address}"`, ''].join('\n'))
   const daemon = spawn(requirePart('containerd'), ['--config', join(home, 'containerd.toml')], { stdio: 'ignore' })
   try {
-    await vi.waitFor(() => run('ctr', ['--address', address, 'version']), { timeout: 60_000, interval: 100 })
+    await vi.waitFor(() => run('ctr', ['--address', address, 'version']), { timeout: 120_000, interval: 100 })
     const images = ['--address', address, 'images']
     const there = ['--plain-http', '--user', `_token:${token}`]
     await run('crane', ['auth', 'login', repository.split('/')[0] ?? '', '-u', '_token', '--password-stdin'], { stdin: token })
@@ -153,7 +153,7 @@ describeOverBoth('real clients', (start) => {
   afterAll(() => world?.stop())
 
   for (const [name, session] of Object.entries(sessions)) {
-    test.runIf(isFullTier || name === 'skopeo')(`${name} pushes, pulls and uses its other commands`, { timeout: 300_000 }, () =>
+    test.runIf(isFullTier || name === 'skopeo')(`${name} pushes, pulls and uses its other commands`, () =>
       session(world, `${world.host}/${world.organisation}/${name}`),
     )
   }

@@ -6,7 +6,7 @@ import { describeOverBoth } from './client-world.ts'
 const versions = ['1.1', 'dev'] as const
 
 describeOverBoth('the OCI conformance suite', (start) => {
-  test.runIf(isFullTier).for(versions)('version %s passes completely', { timeout: 300_000 }, async (version) => {
+  test.runIf(isFullTier).for(versions)('version %s passes completely', async (version) => {
     const world = await start()
     onTestFinished(() => world.stop())
     const { host, organisation, token } = world

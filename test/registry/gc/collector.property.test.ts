@@ -336,7 +336,7 @@ describe.each([
   })
   afterAll(() => host.stop())
 
-  test('random steps in a repo never lose content that clients need, and finally leave nothing else', { timeout: 300_000 }, async () => {
+  test('random steps in a repo never lose content that clients need, and finally leave nothing else', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 40 }), async (steps) => {
         const repository = host.freshRepository()

@@ -81,7 +81,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     return server.running.engine.cache.tables.table('Repo').child(organisation.group, path)?.uid ?? ''
   }
 
-  test('pushes, inspects, lists, pulls, copies and deletes', { timeout: 120_000 }, async () => {
+  test('pushes, inspects, lists, pulls, copies and deletes', async () => {
     const image = `${host}/${name}/app`
     const digest = await push(`${image}:v1`)
     expect(digestOf(Buffer.from(await run('manifest', `${image}:v1`)))).toBe(digest)
@@ -100,7 +100,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(gone.code).toBe(1)
   })
 
-  test('creates records in the platform API: repo, tag, digest, architectures, size, history', { timeout: 120_000 }, async () => {
+  test('creates records in the platform API: repo, tag, digest, architectures, size, history', async () => {
     const image = `${host}/${name}/facts`
     const digests = [await push(`${image}:latest`), await push(`${image}:latest`), await push(`${image}:latest`)]
     const uid = repoUid('facts')
@@ -119,7 +119,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(reported.history.map(({ updateTimestamp }) => updateTimestamp)).toEqual(reported.history.map(({ updateTimestamp }) => updateTimestamp).toSorted())
   })
 
-  test('handles an index of two platforms, and a referrer', { timeout: 120_000 }, async () => {
+  test('handles an index of two platforms, and a referrer', async () => {
     const image = `${host}/${name}/index`
     const [one, other] = [await push(`${image}:one`), await push(`${image}:other`)]
     await run('index', 'append', '-m', `${image}@${one}`, '-m', `${image}@${other}`, '-t', `${image}:all`)
@@ -139,7 +139,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(found.manifests).toEqual([{ ...descriptorOf(referrer), artifactType: 'application/vnd.example.note' }])
   })
 
-  test('attaches a referrer without a fallback tag', { timeout: 120_000 }, async () => {
+  test('attaches a referrer without a fallback tag', async () => {
     const image = `${host}/${name}/signed`
     const subject = await push(`${image}:v1`)
     const { headers, body } = await client.send('GET', `/v2/${name}/signed/manifests/v1`)
@@ -153,7 +153,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
   })
 
   describe('image names', () => {
-    test('image names follow a rename of the group, and nothing else changes', { timeout: 120_000 }, async () => {
+    test('image names follow a rename of the group, and nothing else changes', async () => {
       const { token } = organisation
       const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
       for (const tag of ['v1', 'v1', 'v2']) await push(`${host}/${name}/before/app:${tag}`)
@@ -171,7 +171,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
     })
 
-    test('image copies below missing groups create these, but never a root group', { timeout: 120_000 }, async () => {
+    test('image copies below missing groups create these, but never a root group', async () => {
       const digest = await push(`${host}/${name}/source:v1`)
       for (const path of ['moved/tools/app', 'qa/app', 'x/y']) {
         await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/${path}:v1`)

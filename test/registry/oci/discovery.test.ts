@@ -128,7 +128,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect(found).toEqual([descriptorOf(index)])
     })
 
-    test('referrers come in pages that are complete and end', { timeout: 120_000 }, async () => {
+    test('referrers come in pages that are complete and end', async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
       const base = JSON.parse(subject.bytes.toString()) as Record<string, unknown> // a cast of what was made above

@@ -121,7 +121,7 @@ test.for([
       for (const pusher of pushers) if (round > 0) await pusher.check(client)
       const pushing = pushers.map((pusher) => pusher.push(client))
       const goal = movesOf(pushers) + 1 + randomInt(mostPushes)
-      await vi.waitFor(() => expect(movesOf(pushers)).toBeGreaterThanOrEqual(goal), { timeout: 60_000, interval: 5 })
+      await vi.waitFor(() => expect(movesOf(pushers)).toBeGreaterThanOrEqual(goal), { timeout: 120_000, interval: 5 })
       await delay(randomInt(killWithinMs))
       const together = round % 2 === 1
       if (together) await killToo()

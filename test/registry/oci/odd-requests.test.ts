@@ -72,7 +72,7 @@ test('a request with an absolute URL is answered like any other', async () => {
   expect(text).toMatch(/^HTTP\/1\.1 200 /)
 })
 
-test('any unusual request gets an answer in the registry format, without an internal error', { timeout: 120_000 }, async () => {
+test('any unusual request gets an answer in the registry format, without an internal error', async () => {
   const repository = host.freshRepository()
   const manifest = await client.pushImage(repository, 'v1')
   const methods = ['GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND']

@@ -29,7 +29,7 @@ async function newDirectory(): Promise<string> {
   return directory
 }
 
-test(`after ${kills} kill -9 during uploads all acknowledged blobs are visible, and only complete ones`, { timeout: 180_000 }, async () => {
+test(`after ${kills} kill -9 during uploads all acknowledged blobs are visible, and only complete ones`, async () => {
   const seen = await Promise.all(
     Array.from({ length: lanes }, async () => {
       const directory = await newDirectory()

@@ -11,7 +11,7 @@ import { freePorts } from '../../support/parts/free-port.ts'
 import { freshName, makeMember, makeOrganisation, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { receiverTls, startJsonLines, startOtlp, startSyslog, type ReceivedEvent, type Receiver } from './receivers.ts'
 
-const deadlineMs = 30_000
+const deadlineMs = 120_000
 
 let directory: string
 let server: TestServer

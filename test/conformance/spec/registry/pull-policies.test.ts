@@ -13,7 +13,7 @@ import { expectFailure, specSuite, type Spec } from '../spec-suite.ts'
 const critical = 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H'
 const endTime = '2999-01-01T00:00:00.000Z'
 const dayMs = 24 * 3_600_000
-const waiting = { timeout: 60_000 }
+const waiting = { timeout: 120_000 }
 /** Documents are read by other tests' servers too: each advisory has a name of its own. */
 const freshId = (): string => freshName('CVE-2026').toUpperCase()
 

@@ -38,6 +38,6 @@ function known(kube: Kube): Promise<readonly string[]> {
 /** Gives the roles to the controller's service account. Resolves with a token for it. */
 export async function grantRights({ kube }: { readonly kube: Kube }): Promise<string> {
   await kube.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: await controllerRoles() }))
-  await vi.waitFor(() => expect(known(kube)).resolves.toEqual(oneOfEach.map(() => 'yes')), { timeout: 60_000, interval: 50 })
+  await vi.waitFor(() => expect(known(kube)).resolves.toEqual(oneOfEach.map(() => 'yes')), { timeout: 120_000, interval: 50 })
   return (await kube.kubectl(['-n', place.namespace, 'create', 'token', 'taproot-controller'])).trim()
 }

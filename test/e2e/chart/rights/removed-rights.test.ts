@@ -13,7 +13,7 @@ import type { Rendered } from '../helm.ts'
 
 const account = 'system:serviceaccount:default:taproot-controller'
 const signal = AbortSignal.timeout(600_000)
-const polling = { timeout: 60_000, interval: 50 }
+const polling = { timeout: 120_000, interval: 50 }
 
 /** A rule of a role. */
 interface Rule {
@@ -45,7 +45,7 @@ describeWithParts(['kube-apiserver', 'helm'], 'the roles of the controller', () 
     await world.put('identity', namespace, 'puller', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'puller' } })
     await world.until('identity', namespace, 'puller', 'InSync')
     await world.stopControllers()
-  }, 120_000)
+  })
   afterAll(async () => {
     await world?.stop()
     await rm(directory, { recursive: true, force: true })
@@ -97,7 +97,7 @@ describeWithParts(['kube-apiserver', 'helm'], 'the roles of the controller', () 
     await vi.waitFor(async () => expect(await refused()).toBe(true), polling)
   }
 
-  test('every rule is needed: without it a request of the controller is refused', { timeout: 300_000 }, async () => {
+  test('every rule is needed: without it a request of the controller is refused', async () => {
     const before = await audit.read()
     expect(before.filter(({ responseStatus: { code } }) => code === 403 || code === 401)).toEqual([])
     let round = 0

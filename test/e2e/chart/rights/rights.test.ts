@@ -3,8 +3,6 @@ import { describeWithPart } from '../../../support/parts/require-part.ts'
 import { controllerRights, type ControllerRight } from './controller-rights.ts'
 import { one, render, type Rendered, type Values } from '../helm.ts'
 
-const testTimeoutMs = 60_000
-
 /** Returns one line for each verb on each resource (and each name) that a rule allows. */
 function linesOf(where: string, rules: Rendered['rules']): string[] {
   return rules.flatMap(({ apiGroups, resources, verbs, resourceNames = ['*'] }: Rendered['rules']) =>
@@ -34,21 +32,21 @@ async function rightsIn(values: Values, mirrors = true): Promise<string[]> {
 const expected = (row: (right: ControllerRight) => boolean): string[] => controllerRights.filter(row).flatMap(linesOfRight).toSorted()
 
 describeWithPart('helm', 'Kubernetes rights in the chart', () => {
-  test('chart rights of the controller are those of the table, and no others', { timeout: testTimeoutMs }, async () => {
+  test('chart rights of the controller are those of the table, and no others', async () => {
     expect(await rightsIn({})).toEqual(expected(({ pullSecrets }) => pullSecrets !== true))
   })
 
-  test('chart rights on Secrets include writing only with pull secrets enabled', { timeout: testTimeoutMs }, async () => {
+  test('chart rights on Secrets include writing only with pull secrets enabled', async () => {
     expect(await rightsIn({ kubernetes: { pullSecrets: { enabled: true } } })).toEqual(expected(() => true))
   })
 
-  test('chart rights without mirrors include no creation and no deletion of objects', { timeout: testTimeoutMs }, async () => {
+  test('chart rights without mirrors include no creation and no deletion of objects', async () => {
     expect(await rightsIn({ kubernetes: { mirror: { enabled: false } } }, false)).toEqual(
       expected(({ where, pullSecrets }) => where !== 'mirrors' && pullSecrets !== true),
     )
   })
 
-  test('chart rights of people are granted only with aggregated cluster roles enabled', { timeout: testTimeoutMs }, async () => {
+  test('chart rights of people are granted only with aggregated cluster roles enabled', async () => {
     const people = (objects: readonly Rendered[]): readonly Rendered[] =>
       objects.filter(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name !== 'platform-taproot-controller')
     expect(people(await render())).toEqual([])
@@ -62,7 +60,7 @@ describeWithPart('helm', 'Kubernetes rights in the chart', () => {
     for (const { rules } of [edit, view].filter((role) => role !== undefined)) expect(JSON.stringify(rules)).not.toContain('grants')
   })
 
-  test('chart rights of other accounts do not exist, except for the Job, which can access only its own Secrets', { timeout: testTimeoutMs }, async () => {
+  test('chart rights of other accounts do not exist, except for the Job, which can access only its own Secrets', async () => {
     const objects = await render()
     const bindings = objects.filter(({ kind }) => kind === 'RoleBinding' || kind === 'ClusterRoleBinding')
     const subjects = bindings.flatMap(({ subjects: all }) => all.map(({ name }: { name: string }) => name))

@@ -12,7 +12,6 @@ import { controllerRights, type ControllerRight } from './controller-rights.ts'
 import { render } from '../helm.ts'
 import { recordKinds } from '../../../../src/kubernetes/object-kinds.ts'
 
-const testTimeoutMs = 300_000
 /** An issuer like that of a cloud provider. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const samples = resolve(import.meta.dirname, '../../../../deploy/samples')
@@ -42,7 +41,7 @@ describeWithPart('kube-apiserver', 'the rights of the controller', () => {
     const items = (await render()).filter(({ kind }) => kinds.includes(kind))
     await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
     await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
-  }, testTimeoutMs)
+  })
   afterAll(async () => {
     await kube?.stop()
     await rm(directory, { recursive: true, force: true })
@@ -142,7 +141,7 @@ describeWithPart('kube-apiserver', 'the rights of the controller', () => {
     expect((await answer('https://elsewhere.example')).status).toBe(403)
   }
 
-  test('the rights of the controller are enough for all actions of the controller, and all are used', { timeout: testTimeoutMs }, async () => {
+  test('the rights of the controller are enough for all actions of the controller, and all are used', async () => {
     await startProcesses()
     // From the API to mirrors: creates, repairs and removes them.
     const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })
