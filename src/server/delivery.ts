@@ -8,8 +8,13 @@ import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { createEventSigner, Dispatcher, sendEvent, withoutForeignEmail, type DispatchObserver } from '../events/index.ts'
 import type { Engine } from './engine.ts'
 
-/** Timeout for a sink to answer, including the DNS query, in milliseconds. */
-const sinkTimeoutMs = 10_000
+/** How a process reaches the sinks of subscriptions. */
+export interface SinkOptions {
+  /** Resolves their host names; by default with the system's name servers. */
+  readonly lookup?: LookupFunction
+  /** Time for a sink to answer, including the DNS query, in milliseconds. */
+  readonly timeoutMs?: number
+}
 
 /** Dependencies of event delivery. */
 export interface DeliveryOptions {
@@ -17,8 +22,7 @@ export interface DeliveryOptions {
   readonly files: ReloadedFiles
   readonly engine: Engine
   readonly metrics: Registry
-  /** Resolves the host names of sinks; by default with the system's name servers. */
-  readonly sinkLookup?: LookupFunction | undefined
+  readonly sinks?: SinkOptions | undefined
 }
 
 /** Event delivery, which runs in the leader. */
@@ -29,12 +33,12 @@ export interface Delivery {
 }
 
 /** Creates event delivery. Throws SettingError if the CA certificates for sinks cannot be read. */
-export function createDelivery({ config, files, engine, metrics, sinkLookup = createResolverLookup() }: DeliveryOptions): Delivery {
+export function createDelivery({ config, files, engine, metrics, sinks = {} }: DeliveryOptions): Delivery {
   const { networks, caFile } = config.events
   const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'events.caFile', path: caFile, kind: 'authorities' } })
   const fetch = createSafeFetch({
-    timeoutMs: sinkTimeoutMs,
-    lookup: sinkLookup,
+    timeoutMs: sinks.timeoutMs ?? 10_000,
+    lookup: sinks.lookup ?? createResolverLookup(),
     networks: createNetworks(networks),
     ...(ca === undefined ? {} : { extraCa: () => ca.current.pem.toString('utf8') }),
   })

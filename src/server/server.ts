@@ -1,5 +1,4 @@
 import type { Server } from 'node:http'
-import type { LookupFunction } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import type { GrpcApi } from '../transport/grpc/grpc-api.ts'
@@ -24,6 +23,7 @@ import { controllerEndpoint } from './cluster-endpoint.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
+import type { SinkOptions } from './delivery.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
@@ -58,8 +58,7 @@ export interface ServerOptions {
   readonly clock?: Clock
   /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
-  /** Resolves the host names of sinks; by default with the system's name servers. */
-  readonly sinkLookup?: LookupFunction
+  readonly sinks?: SinkOptions
 }
 
 /** Creates the metrics of the process and the cache, and the meter of processor time per caller. */
@@ -277,7 +276,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const { registryKeys: keys, signingKeys, services } = engine
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
-    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments: auditLog.segments, ...sharesOf(serves, options) }
+    const background = { config, files, engine, metrics: registry, sinks: options.sinks, segments: auditLog.segments, ...sharesOf(serves, options) }
     cleanups.add(background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves))
     cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined

@@ -1,6 +1,5 @@
 import type { TokenRestrictions } from '../../src/auth/access-tokens/token-restrictions.ts'
 import { mkdtemp, rm } from 'node:fs/promises'
-import type { LookupFunction } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { create, type JsonObject } from '@bufbuild/protobuf'
@@ -9,6 +8,7 @@ import { personUid } from '../../src/auth/oidc/issuer-name.ts'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { systemClock } from '../../src/server/runtime.ts'
+import type { SinkOptions } from '../../src/server/delivery.ts'
 import { startServer, type RunningServer } from '../../src/server/server.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import type { LogFields } from '../../src/base/log.ts'
@@ -59,8 +59,7 @@ export interface TestServerOptions {
   readonly clock?: Clock
   /** Interval of reloading files; 10 s by default. */
   readonly filesEveryMs?: number
-  /** Resolves names of sinks. */
-  readonly sinkLookup?: LookupFunction
+  readonly sinks?: SinkOptions
   /** False for tests that do the work of the leader themselves. */
   readonly leads?: boolean
   /** True for a server without development issuer, like role `api`. */
@@ -123,9 +122,9 @@ async function startIn(dataDir: string, options: TestServerOptions): Promise<Tes
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
   const developed = options.production === true ? undefined : devIssuer
-  const { filesEveryMs, sinkLookup, leads = true } = options
+  const { filesEveryMs, sinks, leads = true } = options
   const running = await startServer(
-    { config, log, auditLog: log, devIssuer: developed, clock, leads, ...(filesEveryMs && { filesEveryMs }), ...(sinkLookup && { sinkLookup }) },
+    { config, log, auditLog: log, devIssuer: developed, clock, leads, ...(filesEveryMs && { filesEveryMs }), ...(sinks && { sinks }) },
     new AbortController().signal,
   )
   const rest = restClient(`http://127.0.0.1:${apiPort}`)
