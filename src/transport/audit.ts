@@ -39,6 +39,22 @@ export function audit(trail: AuditTrail, entry: AuditEntry): void {
   })
 }
 
+/** True if the error is a denial. That includes errors for resources that the caller may not see, which look the same as for missing ones. */
+function isDenial(error: DomainError): boolean {
+  return error.code === 7 || error.code === 16 || error.concealed
+}
+
+/** Writes an audit event for every failed mutation and for every denial, including faults of the server. */
+export function auditFailure(trail: AuditTrail, failure: Pick<AuditEntry, 'call' | 'caller' | 'subject'> & { readonly error: unknown }): void {
+  const { call, caller } = failure
+  const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
+  const denied = isDenial(error)
+  if (!call.method.mutation && !denied) return
+  const { metadata, resource } = error.details
+  const subject = metadata?.['scope'] ?? resource?.resourceName ?? failure.subject
+  audit(trail, { call, caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
+}
+
 /** The fields of an audit event that are not read from the request. */
 type RequestLine = Omit<AuditLine, 'transport'>
 

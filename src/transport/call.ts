@@ -17,6 +17,11 @@ export interface DecodedCall {
    * the innermost keys; maps and lists count as a whole. Undefined for other calls.
    */
   readonly present?: readonly string[]
+  /**
+   * Set for a list of one record: `get` answers it, with `message` as its request. If the caller may not get that record, the call's own method answers the
+   * message that `list` returns.
+   */
+  readonly instead?: { readonly get: MethodRow; readonly list: () => Message }
 }
 
 /** A call as a transport passes it to the pipeline. REST and gRPC create the same call from the same request. */

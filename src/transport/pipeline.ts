@@ -22,7 +22,7 @@ import {
 import { fromStore } from '../engine/errors.ts'
 import { assertValidRequest } from '../engine/validate.ts'
 import { resourceFieldOf } from '../engine/write.ts'
-import { audit } from './audit.ts'
+import { audit, auditFailure } from './audit.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
 import { addressKey, type RateLimiter } from './rate-limit.ts'
 
@@ -91,6 +91,12 @@ async function upToDate(options: PipelineOptions, call: Call, token: Authenticat
   if (preparing !== undefined) await preparing
 }
 
+/** What the steps before "authorize" found. */
+interface Found {
+  readonly caller: Caller | undefined
+  readonly decoded: DecodedCall
+}
+
 /** A call as handlers see it. It is a class because of its getter: the signal is not created unless it is read. */
 class CallContext implements Context {
   readonly method: MethodRow
@@ -100,8 +106,8 @@ class CallContext implements Context {
   readonly #decoded: DecodedCall
   readonly #authorize: (() => void) | undefined
 
-  constructor(options: PipelineOptions, call: Call, found: { caller: Caller | undefined; decoded: DecodedCall; authorize?: () => void }) {
-    this.method = call.method
+  constructor(options: PipelineOptions, call: Call, found: Found & { readonly authorize?: () => void }) {
+    this.method = found.decoded.instead?.get ?? call.method
     this.caller = found.caller
     this.#options = options
     this.#call = call
@@ -269,9 +275,13 @@ function takeFrom(limiter: RateLimiter, call: Call, key: string): void {
   }
 }
 
-/** Runs the steps before the handler in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate. */
-async function enter(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Admitted> {
-  const { method } = call
+/** A call whose request was read, and whose caller is known. */
+interface Arrived extends Found {
+  readonly token: AuthenticatedCaller | undefined
+}
+
+/** Runs the first steps in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity. */
+async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Arrived> {
   const token = await (plan.takesToken ? verify : verifyOptional)(options, call)
   // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
@@ -280,21 +290,49 @@ async function enter(options: PipelineOptions, plan: MethodPlan, { call, progres
   assertPresented(call)
   assertForce(call)
   const decoded = await call.decode(() => limiter?.resume(key))
-  const { message } = decoded
   const caller = await identify(options, call, { token, resume: () => limiter?.resume(key) })
   progress.caller = caller
+  return { token, caller, decoded }
+}
+
+/** Runs the next steps: authorize, validate. */
+function admit(options: PipelineOptions, plan: MethodPlan, { call, token, caller, decoded }: Arrived & { readonly call: Call }): Admitted {
+  const { message } = decoded
   const context = new CallContext(options, call, { caller, decoded })
   context.authorize()
-  assertValidRequest(method.input, message, plan.held)
+  assertValidRequest(call.method.input, message, plan.held)
   call.throwIfEnded()
   return { context, message, session: token === undefined || caller === undefined ? undefined : { caller, token } }
+}
+
+/** Answers a list of one record with the Get of that record. Undefined if the caller may not get it. */
+async function gotInstead(options: PipelineOptions, call: Call, { caller, decoded }: Arrived): Promise<HandlerAnswer | undefined> {
+  const context = new CallContext(options, call, { caller, decoded })
+  const handler = options.handlers.get(context.method)
+  // Only a known caller can be refused.
+  if (caller === undefined || handler === undefined) return undefined
+  try {
+    context.authorize()
+    call.throwIfEnded()
+    return await handler(options.services, context, decoded.message)
+  } catch (error) {
+    if (error instanceof DomainError && (error.code === 5 || error.code === 7)) return undefined
+    throw error
+  }
 }
 
 /** Runs all steps in order, the handler last. */
 async function run(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { endpoint, handler } = plan
   if (endpoint === undefined && handler === undefined) throw unimplemented(call.method)
-  const { context, message, session } = await enter(options, plan, { call, progress })
+  let arrived = await arrive(options, plan, { call, progress })
+  const { instead } = arrived.decoded
+  if (instead !== undefined) {
+    const got = await gotInstead(options, call, arrived)
+    if (got !== undefined) return got
+    arrived = { ...arrived, decoded: { message: instead.list() } }
+  }
+  const { context, message, session } = admit(options, plan, { call, ...arrived })
   const answer = await (endpoint === undefined ? handler?.(options.services, context, message) : endpoint(call, message, session))
   if (answer === undefined) throw unimplemented(call.method)
   progress.subject = answer.subject
@@ -306,23 +344,11 @@ export type Admit = (call: Call) => Promise<Context>
 
 /** Creates the steps before a handler. They do not audit: calls of public methods cannot be denied. */
 export function createAdmission(options: PipelineOptions): Admit {
-  return async (call) => (await enter(options, planOf(options, call.method), { call, progress: { caller: undefined, subject: undefined } })).context
-}
-
-/** True if the error is a denial. That includes errors for resources that the caller may not see, which look the same as for missing ones. */
-function isDenial(error: DomainError): boolean {
-  return error.code === 7 || error.code === 16 || error.concealed
-}
-
-/** Writes an audit event for every failed mutation and for every denial, including faults of the server. */
-function auditFailure(trail: AuditTrail, failure: { call: Call; progress: Progress; error: unknown }): void {
-  const { call, progress } = failure
-  const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
-  const denied = isDenial(error)
-  if (!call.method.mutation && !denied) return
-  const { metadata, resource } = error.details
-  const subject = metadata?.['scope'] ?? resource?.resourceName ?? progress.subject
-  audit(trail, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
+  const progress = { caller: undefined, subject: undefined }
+  return async (call) => {
+    const plan = planOf(options, call.method)
+    return admit(options, plan, { call, ...(await arrive(options, plan, { call, progress: { ...progress } })) }).context
+  }
 }
 
 /** Creates the pipeline, to which both transports pass their calls. */
@@ -342,7 +368,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
       return answer
     } catch (thrown) {
       const error = fromStore(thrown)
-      auditFailure(auditLog, { call, progress, error })
+      auditFailure(auditLog, { call, ...progress, error })
       throw error
     }
   }

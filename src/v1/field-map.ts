@@ -87,7 +87,7 @@ function convertWith(field: DescField, convert: (value: unknown) => unknown): (v
 }
 
 /** True for the default of a field, which is the same as no value, and for no value. */
-function isUnset(value: unknown): boolean {
+export function isUnset(value: unknown): boolean {
   if (typeof value === 'object' && value !== null) return !('$typeName' in value) && Object.keys(value).length === 0
   return value === undefined || value === '' || value === 0 || value === 0n || value === false
 }

@@ -98,7 +98,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'libraries.v1.Artifacts/GetArtifactCount': renames('libraries.v2.ArtifactsService/GetArtifactCount', artifactCountMaps),
   'registry.v1.Registry/CreateRepo': createsRepo,
   'registry.v1.Registry/UpdateRepo': replacesRepo,
-  'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, complete: withStoredReadme }),
+  'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, extend: withStoredReadme }),
   'registry.v1.Registry/DeleteRepo': deletes('registry.v2.ReposService/DeleteRepo'),
   'registry.v1.Registry/GetArchs': renames('registry.v2.ImagesService/GetArchitectures', archMaps),
   'registry.v1.Registry/GetImageConfig': passes,

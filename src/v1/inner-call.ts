@@ -14,8 +14,8 @@ export function methodNamed(name: string): MethodRow {
   return found
 }
 
-/** Reads and maps the request of an outer call. Calls `arrived` like Call.decode. */
-export type ReadRequest = (arrived?: () => void) => Promise<Message>
+/** Reads and maps the request of an outer call, like Call.decode. */
+export type ReadRequest = Call['decode']
 
 /**
  * A call of a method of version 2 with the credentials, headers and limits of a call of version 1. It goes through the whole pipeline. The first inner call of
@@ -55,8 +55,9 @@ export class InnerCall implements Call {
     this.#outer.throwIfEnded()
   }
 
-  async decode(arrived?: () => void): Promise<DecodedCall> {
-    return { message: typeof this.#request === 'function' ? await this.#request(arrived) : this.#request }
+  decode(arrived?: () => void): Promise<DecodedCall> {
+    const request = this.#request
+    return typeof request === 'function' ? request(arrived) : Promise.resolve({ message: request })
   }
 }
 

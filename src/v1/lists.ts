@@ -1,12 +1,13 @@
 import { clone, create, type Message } from '@bufbuild/protobuf'
 import { DomainError } from '../base/errors.ts'
-import { resources } from '../base/schema/schema.ts'
+import type { MethodRow } from '../base/schema/method.ts'
+import { methods, resources } from '../base/schema/schema.ts'
 import { CooperativeScheduler } from '../cache/cooperative-task.ts'
 import type { Shown, ShownPage } from '../engine/services.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { UIDPFilterSchema } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
-import type { Answer, Call, Dispatch } from '../transport/call.ts'
-import type { FieldMap } from './field-map.ts'
+import type { Answer, Call, DecodedCall, Dispatch } from '../transport/call.ts'
+import { isUnset, type FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { forwarded, type MappedMethod, type MethodMapping } from './mapped-methods.ts'
 
@@ -64,9 +65,14 @@ export interface ListMapping {
   readonly idField?: string
   /** The local name of a filter by parent, which version 2 has in `uidp`. */
   readonly parentField?: string
-  /** Adds to the record of a list by `id` what its record of version 2 does not have. */
-  readonly complete?: (call: Call, dispatch: Dispatch, item: Shown) => Promise<Message>
+  /** Adds to the record of a list by `id` what lists of version 2 do not have. */
+  readonly complete?: CompleteItem
+  /** Adds to the record of a list by `id` what neither lists nor Gets of version 2 have. */
+  readonly extend?: CompleteItem
 }
+
+/** Returns the record of a list with more of its fields. */
+type CompleteItem = (call: Call, dispatch: Dispatch, item: Message) => Promise<Message>
 
 /** Returns the text in a field of a message; empty if the message has no such field. */
 function textIn(message: Message, field: string): string {
@@ -74,27 +80,41 @@ function textIn(message: Message, field: string): string {
 }
 
 /** Completes the record of a list by `id` with a get of version 2, for kinds whose lists show less than a get. */
-export function completedBy(name: string, map: FieldMap): NonNullable<ListMapping['complete']> {
+export function completedBy(name: string, map: FieldMap): CompleteItem {
   const get = methodNamed(name)
-  return async (call, dispatch, { message }) => {
-    const request = create(get.input, { uid: textIn(message, 'id') })
+  return async (call, dispatch, item) => {
+    const request = create(get.input, { uid: textIn(item, 'id') })
     return map.toV1((await dispatch(new InnerCall(call, get, request))).message)
   }
 }
 
-/** Resolves with a record; undefined if it was deleted since it was listed. */
-async function unlessGone(record: Promise<Message>): Promise<Message | undefined> {
+/** The Get of the kind of a list, which answers a list of one record. */
+type GetOfList = (request: Message, list: () => Message) => DecodedCall | undefined
+
+/** Returns the Get for lists that have only the filter by uid; undefined if the kind has no Get with the same rights. */
+function getOfList(list: MethodRow, idField: string): GetOfList | undefined {
+  const get = methods.find(({ verb, kind }) => verb === 'get' && kind === list.kind)
+  if (get === undefined || get.capabilities.join() !== list.capabilities.join()) return undefined
+  return (request, toV2) => {
+    // A message has a member for each field.
+    for (const [name, value] of Object.entries(request)) if (name !== idField && name !== '$typeName' && !isUnset(value)) return undefined
+    return { message: create(get.input, { uid: textIn(request, idField) }), instead: { get, list: toV2 } }
+  }
+}
+
+/** Resolves with a list of the record; of none if it was deleted since it was found. */
+async function unlessGone(record: Promise<Message>): Promise<Message[]> {
   try {
-    return await record
+    return [await record]
   } catch (error) {
-    if (error instanceof DomainError && error.code === 5) return undefined
+    if (error instanceof DomainError && error.code === 5) return []
     throw error
   }
 }
 
 /** Maps a list, which returns all records that the caller may see, or a section of them. */
 export function lists(name: string, mapping: ListMapping): MethodMapping {
-  const { filters, items, idField = 'id', parentField = '', complete } = mapping
+  const { filters, items, idField = 'id', parentField = '', complete, extend } = mapping
   const method = methodNamed(name)
   const row = resources.get(method.kind ?? '')
   const isInUidOrder = row?.defaultOrder.startsWith('uid') === true || row?.sortFields.has('uid') !== true
@@ -106,7 +126,8 @@ export function lists(name: string, mapping: ListMapping): MethodMapping {
     const order = isInUidOrder ? {} : { orderBy: 'uid' }
     return Object.assign(found, { skip, pageSize: Math.min(recordsAtOnce, limit), ...order }, hasPlace ? { uidp: narrow } : {})
   }
-  const shownIn = createShown(items)
+  const shownIn = createShown(items.toV1)
+  const getOf = getOfList(method, idField)
   return ({ output }) => {
     const field = output.fields.find((candidate) => candidate.name === 'items')
     if (field === undefined) throw new TypeError(`${output.typeName} has no items`)
@@ -122,22 +143,31 @@ export function lists(name: string, mapping: ListMapping): MethodMapping {
         next = answer.next
       }
     }
+    const listOf = (records: readonly Message[]): Message => create(output, { [field.localName]: records })
+    const oneShown = createShown((record) => listOf([items.toV1(record)]))
+    const pathInV1 = (path: string): string => filterInV1(filters, path)
     const answer: MappedMethod['answer'] = async (call, { dispatch }) => {
       let [isOne, limit] = [false, Infinity]
       const mapped = (request: Message): Message => {
         const section = sectionOf(request)
-        isOne = textIn(request, idField) !== ''
         limit = section.limit
         return toV2(request, section)
       }
-      const first = await forwarded({ call, dispatch }, method, { toV2: mapped, pathInV1: (path) => filterInV1(filters, path) })
+      const mappedGet = (request: Message): DecodedCall | undefined =>
+        (isOne = textIn(request, idField) !== '') ? getOf?.(request, () => mapped(request)) : undefined
+      const first = await forwarded({ call, dispatch }, method, { toV2: mapped, getOf: mappedGet, pathInV1 })
+      const finished = async (item: Message, finish: CompleteItem): Promise<Answer> => ({ message: listOf(await unlessGone(finish(call, dispatch, item))) })
+      // Only a Get has no page.
+      if (first.page === undefined) {
+        if (extend !== undefined) return finished(items.toV1(first.message), extend)
+        const shown = oneShown(first.shown ?? { message: first.message as Shown['message'] }) // the answer of a Get is a record
+        return { message: shown.message, shown }
+      }
       const page = pageOf(first.page, limit)
       const [one] = page.items
-      if (isOne && complete !== undefined && one !== undefined) {
-        const completed = await unlessGone(complete(call, dispatch, one))
-        return { message: create(output, { [field.localName]: completed === undefined ? [] : [completed] }) }
-      }
-      const message = create(output, { [field.localName]: page.items.map((item) => item.message) })
+      const finish = isOne ? (extend ?? complete) : undefined
+      if (finish !== undefined && one !== undefined) return finished(one.message, finish)
+      const message = listOf(page.items.map((item) => item.message))
       const left = limit - page.items.length
       return { message, page, ...(first.next === undefined || left <= 0 ? {} : { more: following(first, left) }) }
     }
@@ -186,13 +216,13 @@ export function joins(name: string, { filters, items }: Pick<ListMapping, 'filte
 }
 
 /** Returns a function that maps rendered records, and keeps the result, with its encodings, as long as the record of version 2 is kept. */
-function createShown(map: FieldMap): (shown: Shown) => Shown {
+function createShown(toV1: (record: Message) => Message): (shown: Shown) => Shown {
   const known = new WeakMap<Shown, Shown>()
   return (shown) => {
     let mapped = known.get(shown)
     if (mapped === undefined) {
       // Encoders take any message; only records of version 2 have a uid and an etag.
-      mapped = { message: map.toV1(shown.message) as Shown['message'] }
+      mapped = { message: toV1(shown.message) as Shown['message'] }
       known.set(shown, mapped)
     }
     return mapped

@@ -3,7 +3,7 @@ import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import type { Services } from '../engine/services.ts'
-import type { Answer, Call, Dispatch } from '../transport/call.ts'
+import type { Answer, Call, DecodedCall, Dispatch } from '../transport/call.ts'
 import type { FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 
@@ -41,11 +41,16 @@ function membersOf(message: Message): Members {
 export async function forwarded(
   outer: { readonly call: Call; readonly dispatch: Dispatch },
   method: MethodRow,
-  { toV2, pathInV1 = (path) => path }: Pick<RequestMapping, 'toV2'> & Partial<RequestMapping>,
+  { toV2, getOf, pathInV1 = (path) => path }: Pick<RequestMapping, 'toV2'> & Partial<RequestMapping>,
 ): Promise<Answer> {
   const { call, dispatch } = outer
   try {
-    return await dispatch(new InnerCall(call, method, async (arrived) => toV2((await call.decode(arrived)).message)))
+    return await dispatch(
+      new InnerCall(call, method, async (arrived) => {
+        const { message } = await call.decode(arrived)
+        return getOf?.(message) ?? { message: toV2(message) }
+      }),
+    )
   } catch (error) {
     throw withFieldNames(error, pathInV1)
   }
@@ -66,6 +71,8 @@ export function recordAnswer(map: FieldMap, { message, etag, pageTokenRestarted 
 /** How requests of a method map to version 2, and names of fields back. */
 export interface RequestMapping {
   readonly toV2: (request: Message) => Message
+  /** Returns the Get for a list of one record; undefined for other lists. */
+  readonly getOf?: (request: Message) => DecodedCall | undefined
   readonly pathInV1: (path: string) => string
 }
 

@@ -1,7 +1,6 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
-import type { Shown } from '../engine/services.ts'
 import { RepoSchema as RepoV1Schema, type CreateRepoRequest, type Repo as RepoV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
 import type { RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
 import { readmeOf } from '../registry/index.ts'
@@ -102,8 +101,8 @@ export const replacesRepo: MethodMapping = () => ({
 })
 
 /** Returns the record of a list by `id` with its readme. */
-export async function withStoredReadme(call: Call, dispatch: Dispatch, { message }: Shown): Promise<Message> {
-  const repo = message as Message as RepoV1 // an item of a list of repos
+export async function withStoredReadme(call: Call, dispatch: Dispatch, item: Message): Promise<Message> {
+  const repo = item as RepoV1 // an item of a list of repos
   const { message: readme } = await dispatch(new InnerCall(call, getReadme, create(getReadme.input, { uid: repo.id })))
   return create(RepoV1Schema, { ...repo, readme: (readme as RepoReadme).content }) // the answer of this method
 }

@@ -15,6 +15,33 @@ specSuiteEverywhere('version 1', (spec) => {
     expect(missing.body).toEqual({ items: [] })
     expect(hidden.raw).toBe(missing.raw)
     expect((await spec.call('Groups/List', { id: 'no-uid' }, { token })).body).toEqual({ items: [] })
+    const denials = spec.server.logs.filter(({ message, fields }) => message === 'audit' && fields['requestId'] === 'v1')
+    expect(denials).toEqual([])
+  })
+
+  // docs/spec/version-1.md#lists
+  test('a list by id alone has the record that other lists have', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const claimMatch = { issuer: 'https://issuer.example', subject: 'one' }
+    const identity = String((await spec.ok('Identities/Create', { parentId: group, identity: { name: 'one', claimMatch } }, { token }))['id'])
+    const role = String((await spec.ok('Roles/Create', { parentId: group, role: { name: 'one', capabilities: ['groups.list'] } }, { token }))['id'])
+    const binding = String((await spec.ok('RoleBindings/Create', { parent: group, roleBinding: { identity, role } }, { token }))['id'])
+    const subscription = { sink: 'https://hooks.example.com/v1' }
+    const ids = {
+      Groups: group,
+      Identities: identity,
+      Roles: role,
+      RoleBindings: binding,
+      Subscriptions: String((await spec.ok('Subscriptions/Create', { parentId: group, subscription }, { token }))['id']),
+    }
+    for (const [service, id] of Object.entries(ids)) {
+      const byId = await spec.call(`${service}/List`, { id }, { token })
+      expect(idsOf(byId.body), service).toEqual([id])
+      expect(byId.body, service).toEqual(await spec.ok(`${service}/List`, { uidp: { ids: [id] } }, { token }))
+    }
+    // A caller who is in the organisation, and may see no identities.
+    const { token: member } = await makeMember(spec.server, group, { role: 'registry.pull' })
+    expect((await spec.call('Identities/List', { id: identity }, { token: member })).body).toEqual({ items: [] })
   })
 
   // docs/spec/version-1.md#lists
