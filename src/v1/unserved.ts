@@ -1,8 +1,8 @@
 import type { UnservedRoute } from '../transport/http/http-api.ts'
 
-/** Methods of version 1 that no known client needs. Without a route, their REST path is that of another method, or not known. */
+/** Methods of version 1 that no known client needs, with their REST routes, if they have any. A literal path is found before that of another method. */
 const unserved: Readonly<Record<string, string>> = {
-  'events.v1.Identities/Create': '',
+  'events.v1.Identities/Create': 'POST /iam/v1/identities',
   'events.v1.Identities/UpdateMetadata': 'PATCH /iam/v1/identities/metadata',
   'iam.v1.GroupInvites/CreateWithGroup': '',
   'ping.v1.PingService/Ping': 'GET /ping/v1/ping',
