@@ -22,19 +22,36 @@ export async function against(
   )
 }
 
+/** Returns a load of GETs of manifests or blobs at the registry host. */
+async function hostLoad(
+  environment: Environment,
+  { path, connections, authorization }: { path: string; connections: number; authorization: string },
+): Promise<HttpLoad> {
+  const { port } = await environment.registryHost(environment.scale.baseRecords)
+  return { kind: 'http', tls: false, port, connections, headers: { accept: manifestType, authorization }, requests: gets([path]) }
+}
+
+/** Returns loads of GETs of a manifest by tag: of an image that pull policies allow, and of one without any. */
+export async function guardedPulls(environment: Environment, world: RegistryWorld): Promise<readonly [HttpLoad, HttpLoad]> {
+  const load = async (path: string): Promise<HttpLoad> => {
+    const authorization = `Bearer ${await world.registryToken('pull', path)}`
+    return hostLoad(environment, { path: `/v2/${path}/manifests/v1`, connections: environment.scale.connections, authorization })
+  }
+  return [await load(world.guardedPath), await load(world.path)]
+}
+
 /** Compares GETs of a path in the repo: through the registry host, and on the upstream. */
 export async function pulls(
   environment: Environment,
   world: RegistryWorld,
   asked: { connections: number; what: string },
 ): Promise<{ ours: HttpLoad; theirs: HttpLoad }> {
-  const { baseRecords: records } = environment.scale
-  const [host, upstream] = [await environment.registryHost(records), await environment.distribution()]
-  const common = { kind: 'http', tls: false, connections: asked.connections } as const
-  const headers = { accept: manifestType }
+  const upstream = await environment.distribution()
+  const { connections, what } = asked
   const authorization = `Bearer ${await world.registryToken('pull')}`
+  const requests = gets([`/v2/${world.repo}/${what}`])
   return {
-    ours: { ...common, port: host.port, headers: { ...headers, authorization }, requests: gets([`/v2/${world.path}/${asked.what}`]) },
-    theirs: { ...common, port: upstream.port, headers, requests: gets([`/v2/${world.repo}/${asked.what}`]) },
+    ours: await hostLoad(environment, { path: `/v2/${world.path}/${what}`, connections, authorization }),
+    theirs: { kind: 'http', tls: false, connections, port: upstream.port, headers: { accept: manifestType }, requests },
   }
 }

@@ -9,12 +9,14 @@ export interface RegistryWorld {
   readonly path: string
   /** Uid of the repo, which is also its name on the upstream. */
   readonly repo: string
+  /** Path on the host of an image like the other one, in a group with pull policies that allow it. */
+  readonly guardedPath: string
   /** Digest of the only layer of the image, which has the tag `v1`. */
   readonly layerDigest: string
   /** `Basic` credentials with a platform token of the owner. */
   readonly basic: string
-  /** Requests a new registry token like a client does. */
-  registryToken(actions: string): Promise<string>
+  /** Requests a new registry token like a client does, for the image at `path`. */
+  registryToken(actions: string, path?: string): Promise<string>
   /** Process ids of the host, its store and its upstream. */
   readonly hostPids: readonly number[]
 }
@@ -63,9 +65,9 @@ async function pushManifest({ origin, repository, headers }: Target, bytes: Buff
 }
 
 /** Pushes the image to the host. Returns its manifest. */
-async function pushImage(target: Target): Promise<{ manifest: Buffer; layerDigest: string }> {
+async function pushImage(target: Target, bytes = layerBytes): Promise<{ manifest: Buffer; layerDigest: string }> {
   const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [] } }))
-  const layer = randomBytes(layerBytes)
+  const layer = randomBytes(bytes)
   const digests = [await pushBlob(target, config), await pushBlob(target, layer)] as const
   const manifest = {
     schemaVersion: 2,
@@ -73,10 +75,13 @@ async function pushImage(target: Target): Promise<{ manifest: Buffer; layerDiges
     config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digests[0], size: config.length },
     layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', digest: digests[1], size: layer.length }],
   }
-  const bytes = Buffer.from(JSON.stringify(manifest))
-  await pushManifest(target, bytes)
-  return { manifest: bytes, layerDigest: digests[1] }
+  const encoded = Buffer.from(JSON.stringify(manifest))
+  await pushManifest(target, encoded)
+  return { manifest: encoded, layerDigest: digests[1] }
 }
+
+/** Rules that the image fulfils, or of which it is not known. */
+const allowingRules = { age: { maxAgeDays: 3_000 }, deprecated: { denyDeprecated: true }, sbom: { requireSbom: true }, severity: { maxSeverity: 'HIGH' } }
 
 async function createWorld(environment: Environment): Promise<RegistryWorld> {
   const { baseRecords: records } = environment.scale
@@ -90,8 +95,8 @@ async function createWorld(environment: Environment): Promise<RegistryWorld> {
   const path = `${organisation}/bench`
   const basic = `Basic ${Buffer.from(`_token:${await api.tokenOf(subjects.member, registryHostName)}`).toString('base64')}`
   const origin = `http://127.0.0.1:${host.port}`
-  const registryToken = async (actions: string): Promise<string> => {
-    const { text } = await send('GET', new URL(`/token?scope=repository:${path}:${actions}`, origin), { headers: { authorization: basic }, status: 200 })
+  const registryToken = async (actions: string, of = path): Promise<string> => {
+    const { text } = await send('GET', new URL(`/token?scope=repository:${of}:${actions}`, origin), { headers: { authorization: basic }, status: 200 })
     // a cast: the token protocol defines this response
     return (JSON.parse(text) as { token: string }).token
   }
@@ -100,7 +105,13 @@ async function createWorld(environment: Environment): Promise<RegistryWorld> {
   const { manifest, layerDigest } = await pushImage({ origin, repository: path, headers: { authorization } })
   // The upstream has the content under the repo's uid; only the tag is missing there.
   await pushManifest({ origin: upstream.url, repository: repo, headers: {} }, manifest)
-  return { path, repo, layerDigest, basic, registryToken, hostPids: [host.pid, etcd.pid, upstream.pid] }
+  const group = String((await api.call(token, `/iam/v2/groups/${plan.root}`, { name: 'guarded' }))['uid'])
+  await api.call(token, `/registry/v2/repos/${group}`, { name: 'bench' })
+  const guardedPath = `${organisation}/guarded/bench`
+  await pushImage({ origin, repository: guardedPath, headers: { authorization: `Bearer ${await registryToken('pull,push', guardedPath)}` } }, 1_000)
+  for (const [name, rule] of Object.entries(allowingRules))
+    await api.call(token, `/registry/v2/pullPolicies/${group}`, { name, rules: [{ ...rule, mode: 'ENFORCE', onUnknown: 'ALLOW' }] })
+  return { path, repo, guardedPath, layerDigest, basic, registryToken, hostPids: [host.pid, etcd.pid, upstream.pid] }
 }
 
 /** Pushes the image once; all rows share it. */

@@ -5,7 +5,7 @@ import { startBareSigner } from '../subjects/bare-server.ts'
 import { gets } from './loads.ts'
 import { blobRows } from './registry-blobs.ts'
 import { moveTimeMs, writeMoves } from './registry-history.ts'
-import { against, pulls } from './registry-loads.ts'
+import { against, guardedPulls, pulls } from './registry-loads.ts'
 import { registryWorld, type RegistryWorld } from './registry-world.ts'
 import { costRow, ratioRow, type Row, type RowGroup, type RowSource } from './row.ts'
 
@@ -16,6 +16,22 @@ async function measureManifest(environment: Environment): Promise<Row> {
   const comparison = await against(environment, world, await pulls(environment, world, { connections: environment.scale.connections, what: 'manifests/v1' }))
   const title = "GET of a hot manifest by tag, private repo, to the upstream's"
   return ratioRow({ id: 'registry-manifest', title, goal: { atLeast: 1 } }, comparison)
+}
+
+async function measurePolicies(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const loads = await guardedPulls(environment, world)
+  return environment.withGenerators(loads, async ([first, second]) => {
+    const [pids, processes] = [world.hostPids, ['Taproot', 'etcd', 'distribution']]
+    const comparison = await compare(
+      { name: 'four policies', generator: first, pids, processes },
+      { name: 'no policy', generator: second, pids, processes },
+      environment.scale.rounds,
+    )
+    const title = 'cost of a GET of a manifest that four pull policies allow, to one without policies'
+    const row = costRow({ id: 'registry-policies', title, goal: { atMost: 1.05 }, note: 'by processor time' }, comparison)
+    return { ...row, value: row.cpu ?? row.value }
+  })
 }
 
 /** Returns the header and claims of a token that the host issued. */
@@ -108,11 +124,13 @@ async function measureHistory(environment: Environment): Promise<Row> {
 /** The registry host, compared with what clients would use without it. */
 export const registryRows: RowGroup = {
   name: 'registry',
-  about: 'the registry host: blobs and manifests against its upstream alone, /token against bare signing, history of a tag with many moves against 1,000',
+  about:
+    'the registry host: blobs and manifests against its upstream alone, manifests with pull policies against those without, /token against bare signing, history of a tag with many moves against 1,000',
   needs: 'registry',
   rows: [
     ...blobRows,
     { id: 'registry-manifest', measure: measureManifest },
+    { id: 'registry-policies', measure: measurePolicies },
     loopRow('registry-token-loop', 'alike', {
       title: '/token, all for one image, to a loop that signs the same JWT, without a server',
       goal: { atLeast: 0.7 },

@@ -1,8 +1,9 @@
 import { create } from '@bufbuild/protobuf'
 import { parseDigest, type Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
-import { PullPolicyResultSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { PullPolicyResultSchema, type PullPolicyResult } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { AdmittedRequest } from '../gate.ts'
+import type { PolicyResult } from '../policies/verdict.ts'
 import type { Traffic } from '../records/traffic.ts'
 import type { RegistryError } from '../registry-error.ts'
 import type { RegistryExchange } from './exchange.ts'
@@ -53,6 +54,19 @@ export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, r
   reportWithPolicies(host, exchange, { kind: 'pull', ...trafficOf(host, exchange), ...named })
 }
 
+/** Messages of the results of verdicts. Most pulls share a verdict. */
+const resultMessages = new WeakMap<readonly PolicyResult[], PullPolicyResult[]>()
+
+function messagesOf(results: readonly PolicyResult[]): PullPolicyResult[] {
+  const known = resultMessages.get(results)
+  if (known !== undefined) return known
+  const made = results.map(({ policy, name, mode, result, reasons }) =>
+    create(PullPolicyResultSchema, { policyId: policy, policyName: name, mode, result, reasons: [...reasons] }),
+  )
+  resultMessages.set(results, made)
+  return made
+}
+
 /** Records a request for its event, with what pull policies say about it. A violation has an event of its own. */
 function reportWithPolicies(host: OciHost, exchange: RegistryExchange, request: ReportedRequest): void {
   const { judged } = exchange
@@ -60,9 +74,7 @@ function reportWithPolicies(host: OciHost, exchange: RegistryExchange, request: 
     host.report(request)
     return
   }
-  const policyResults = judged.results.map(({ policy, name, mode, result, reasons }) =>
-    create(PullPolicyResultSchema, { policyId: policy, policyName: name, mode, result, reasons: [...reasons] }),
-  )
+  const policyResults = messagesOf(judged.results)
   const reported = { ...request, digest: judged.digest, policyResults }
   host.report(reported)
   const isRefused = request.error?.code === 'DENIED'

@@ -47,13 +47,23 @@ const organisationShare = 1 / 4
 /** Maximum number of requests to remember in one window. If there are more, the next window begins early. */
 const maxRemembered = 50_000
 
+/** Texts of the results of pull policies. Most pulls of a manifest share them. */
+const resultTexts = new WeakMap<NonNullable<ReportedRequest['policyResults']>, string>()
+
+function textOf(results: NonNullable<ReportedRequest['policyResults']>): string {
+  const known = resultTexts.get(results)
+  if (known !== undefined) return known
+  const made = results.map(({ policyId, mode, result }) => `${policyId} ${mode} ${result}`).join()
+  resultTexts.set(results, made)
+  return made
+}
+
 /**
  * Returns a text that is the same for equal requests: the caller, the action and its result. Anonymous callers are distinguished by
  * address.
  */
-function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error, policyResults = [] }: ReportedRequest): string {
-  const results = policyResults.map(({ policyId, mode, result }) => `${policyId} ${mode} ${result}`)
-  return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''} ${results.join()}`
+function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error, policyResults }: ReportedRequest): string {
+  return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''} ${policyResults === undefined ? '' : textOf(policyResults)}`
 }
 
 /**

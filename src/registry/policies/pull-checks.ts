@@ -5,7 +5,9 @@ import { lineage, rootOf, type Uid } from '../../base/uid.ts'
 import type { ImageFacts } from '../../cache/lists/contents-source.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import type { Services } from '../../engine/services.ts'
+import type { Revision } from '../../store/store.ts'
 import { platformImages } from '../records/images.ts'
 import { heldManifest, indexGeneration, manifestGeneration } from '../records/manifests.ts'
 import { publicRoot } from '../records/repo-rules.ts'
@@ -13,7 +15,7 @@ import { tagOf, tagsAt } from '../records/tags.ts'
 import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
 import { RegistryError } from '../registry-error.ts'
 import { IndexParents, type ParentIndex } from './index-parents.ts'
-import { policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
+import { hasPolicies, policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
 import { verdictOn, type PullVerdict } from './verdict.ts'
 
 /** A manifest that is pulled. */
@@ -47,6 +49,16 @@ interface Remembered {
   readonly known: KnownManifest
   tags?: TagFacts & { readonly change: number }
   last?: { readonly policies: readonly CachedRecord[]; readonly isDeprecated: boolean; readonly verdict: PullVerdict }
+  /** The last moment at which basis and policies were the same as before. */
+  moment?: Moment
+}
+
+/** What the process knew at one moment. All members are compared with `===`. */
+interface Moment {
+  readonly tables: RecordTables
+  readonly revision: Revision
+  readonly contents: unknown
+  readonly advisories: unknown
 }
 
 /** What the tags say about a manifest. */
@@ -111,11 +123,29 @@ export class PullChecks {
    * StoreError, DomainError, or the signal's reason: then nothing is known, and nothing may be sent.
    */
   verdict(pulled: PulledManifest, signal: () => AbortSignal): PullVerdict | undefined | Promise<PullVerdict | undefined> {
-    const policies = policiesAbove(this.#services.cache.tables, pulled.repo)
-    if (policies.length === 0) return undefined
+    const { tables } = this.#services.cache
+    if (!hasPolicies(tables)) return undefined
     const remembered = this.#remembered.get(keyOf(pulled))
-    if (remembered !== undefined && isSame(remembered.basis, this.#basisOf(pulled.repo))) return this.#verdictFrom(pulled, remembered, policies)
+    // Most pulls come while nothing changes.
+    if (remembered?.last !== undefined && this.#isNow(remembered.moment)) return this.#verdictFrom(pulled, remembered, remembered.last.policies)
+    const policies = policiesAbove(tables, pulled.repo)
+    if (policies.length === 0) return undefined
+    if (remembered !== undefined && isSame(remembered.basis, this.#basisOf(pulled.repo))) {
+      remembered.moment = this.#now()
+      return this.#verdictFrom(pulled, remembered, policies)
+    }
     return this.#facts(pulled, signal()).then((found) => this.#verdictFrom(pulled, found, policiesAbove(this.#services.cache.tables, pulled.repo)))
+  }
+
+  #now(): Moment {
+    const { cache, imageContents } = this.#services
+    return { tables: cache.tables, revision: cache.revision, contents: imageContents?.edition, advisories: this.#advisories() }
+  }
+
+  #isNow(moment: Moment | undefined): boolean {
+    const { cache, imageContents } = this.#services
+    if (moment?.revision !== cache.revision || moment.tables !== cache.tables) return false
+    return moment.contents === imageContents?.edition && moment.advisories === this.#advisories()
   }
 
   #verdictFrom(pulled: PulledManifest, remembered: Remembered, policies: readonly CachedRecord[]): PullVerdict | undefined {

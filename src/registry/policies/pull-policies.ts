@@ -48,10 +48,14 @@ export const pullPolicyKind = defineKind<PullPolicyRecord>({
 
 const none: readonly CachedRecord[] = []
 
+/** True if any group has a policy. */
+export function hasPolicies(tables: RecordTables): boolean {
+  return tables.hasKind('PullPolicy') && tables.table('PullPolicy').size > 0
+}
+
 /** Returns the policies that count for a repo: those of all groups above it, of outer groups first. */
 export function policiesAbove(tables: RecordTables, repo: Uid): readonly CachedRecord[] {
-  if (!tables.hasKind('PullPolicy')) return none
+  if (!hasPolicies(tables)) return none
   const table = tables.table('PullPolicy')
-  if (table.size === 0) return none
   return [...lineage(repo)].reverse().flatMap((group) => [...table.matching('parent', group)])
 }
