@@ -1,5 +1,6 @@
 import { create, fromBinary, fromJson, toBinary, type DescMessage, type JsonObject, type JsonValue, type Message } from '@bufbuild/protobuf'
 import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
+import { request, type Dispatcher } from 'undici'
 import { createJsonEncoders } from '../../src/transport/json-encode.ts'
 import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods, registry } from '../../src/base/schema/schema.ts'
@@ -49,12 +50,17 @@ export function isMapped(method: MethodRow): boolean {
   return mappedMethods.has(method)
 }
 
+const byRpcName = new Map<string, MethodRow>()
+
 /** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names and for version 1. */
 export function methodOf(rpc: string): MethodRow {
+  const known = byRpcName.get(rpc)
+  if (known !== undefined) return known
   const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
   const isOf = (method: MethodRow): boolean => (service === undefined ? !isMapped(method) : method.service.endsWith(`.${service}`))
   const found = methods.filter((method) => method.rpc === name && isOf(method))
   if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${rpc}`)
+  byRpcName.set(rpc, found[0])
   return found[0]
 }
 
@@ -122,13 +128,19 @@ function headersOf(options: Options): Record<string, string> {
 const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
 
 function acceptOf({ streaming }: MethodRow): Record<string, string> {
-  return streaming ? { accept: 'text/event-stream' } : {}
+  return { accept: streaming ? 'text/event-stream' : '*/*' }
+}
+
+/** Returns the headers of an answer by name, in the order of their names. */
+function headersIn({ headers }: Dispatcher.ResponseData): [name: string, value: string][] {
+  const entries = Object.entries(headers).map(([name, value = '']): [string, string] => [name, [value].flat().join(', ')])
+  return entries.sort(([one], [other]) => (one < other ? -1 : 1))
 }
 
 /** Returns the text of an answer; empty for an endless stream. */
-async function bodyOf(response: Response): Promise<string> {
-  if (response.headers.get('content-type')?.startsWith('text/event-stream') !== true) return response.text()
-  await response.body?.cancel()
+async function bodyOf({ headers, body }: Dispatcher.ResponseData): Promise<string> {
+  if (headers['content-type']?.toString().startsWith('text/event-stream') !== true) return body.text()
+  body.once('error', () => undefined).destroy()
   return ''
 }
 
@@ -136,29 +148,28 @@ async function bodyOf(response: Response): Promise<string> {
 export function restClient(baseUrl: string): ApiClient {
   return {
     name: 'rest',
-    async call(rpc, request, options = {}) {
+    async call(rpc, input, options = {}) {
       const method = methodOf(rpc)
       const binding = method.http[0]
       if (binding === undefined) throw new Error(`${rpc} has no route`)
-      const { path, rest } = fillPath(binding.template, request)
+      const { path, rest } = fillPath(binding.template, input)
       const bodyField = camel(binding.body)
       const body = binding.body === '*' ? rest : binding.body === '' ? undefined : (rest[bodyField] ?? {})
       const query = toQuery(binding.body === '*' ? {} : Object.fromEntries(Object.entries(rest).filter(([key]) => key !== bodyField)))
       if (options.validateOnly === true) query.set('validateOnly', 'true')
       const headers = { ...headersOf(options), ...acceptOf(method), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
       const suffix = query.size === 0 ? '' : `?${query}`
-      const response = await fetch(`${baseUrl}${path}${suffix}`, {
-        method: binding.verb,
-        headers,
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      })
-      const text = await bodyOf(response)
+      const url = `${baseUrl}${path}${suffix}`
+      const answer = await request(url, { method: binding.verb as Dispatcher.HttpMethod, headers, body: body === undefined ? null : JSON.stringify(body) })
+      const text = await bodyOf(answer)
       const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
-      const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
-      const raw = JSON.stringify([response.status, [...response.headers].filter(([name]) => !ofTheMoment.has(name)), text])
-      if (response.ok) return { code: 0, body: parsed, message: '', details: {}, httpStatus: response.status, raw, header }
+      const { statusCode: httpStatus } = answer
+      const received = headersIn(answer)
+      const header = (name: string): string | undefined => received.find(([known]) => known === name.toLowerCase())?.[1]
+      const raw = JSON.stringify([httpStatus, received.filter(([name]) => !ofTheMoment.has(name)), text])
+      if (httpStatus < 300) return { code: 0, body: parsed, message: '', details: {}, httpStatus, raw, header }
       const { code, message, details } = parsed as { code: number; message: string; details: JsonObject[] }
-      return { code, body: parsed, message, details: detailsOf(details), httpStatus: response.status, raw, header }
+      return { code, body: parsed, message, details: detailsOf(details), httpStatus, raw, header }
     },
     close: () => undefined,
   }
