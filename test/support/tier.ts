@@ -14,12 +14,35 @@ export const isFullTier = process.env['TAPROOT_TESTS'] === 'full'
 /** True if each test runs in all its combinations: in the full tier, or with TAPROOT_SPEC_ALL=1. */
 export const runsAll = isFullTier || process.env['TAPROOT_SPEC_ALL'] === '1'
 
-/** A way to run the test of this name, by name and source tree, so that over time all ways are run. */
-export function chosenFor<Way>(name: string, ways: readonly Way[]): Way | undefined {
-  const hash = createHash('sha256')
+/** A number that follows from a name and the source tree. */
+function drawFor(name: string): number {
+  return createHash('sha256')
     .update(`${inject('combinationSeed')} ${name}`)
     .digest()
-  return ways[hash.readUInt32BE() % ways.length]
+    .readUInt32BE()
+}
+
+/** A way to run the test of this name, by name and source tree, so that over time all ways are run. */
+export function chosenFor<Way>(name: string, ways: readonly Way[]): Way | undefined {
+  return ways[drawFor(name) % ways.length]
+}
+
+/** Which of many cases to try. */
+export interface Sample<Case> {
+  readonly nameOf: (one: Case) => string
+  /** Cases of one kind differ only in code that all methods share: one of each kind is tried. */
+  readonly kindOf?: ((one: Case) => string) | undefined
+  /** The share of the remaining ones to try, rounded up. */
+  readonly share: number
+}
+
+/** A sample of the cases, by name and source tree, so that over time all are tried. */
+export function sampleOf<Case>(cases: readonly Case[], { nameOf, kindOf, share }: Sample<Case>): readonly Case[] {
+  const drawn = cases.map((one) => ({ one, draw: drawFor(nameOf(one)) })).sort((a, b) => a.draw - b.draw)
+  const ranked = drawn.map(({ one }) => one)
+  const ofEachKind = kindOf === undefined ? [] : [...Map.groupBy(ranked, kindOf).values()].flatMap((alike) => alike.slice(0, 1))
+  const others = ranked.filter((one) => !ofEachKind.includes(one))
+  return [...ofEachKind, ...others.slice(0, Math.ceil(others.length * share))]
 }
 
 /** One run of a suite's body among its combinations. */

@@ -1,14 +1,13 @@
-import { createHash } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { methods } from '../../../src/base/schema/schema.ts'
 import { auditLedger, type AuditLedger } from '../../support/audit-ledger.ts'
-import { runsAll } from '../../support/tier.ts'
+import { runsAll, sampleOf } from '../../support/tier.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { caseName } from '../walk/cases/method-case.ts'
 import { externalMethods, listMethods, publicMethods, scopedMethods, sharedMethods, signedInMethods } from './methods.ts'
 import { exceptionsSuite } from './exceptions-suite.ts'
 import { listsSuite } from './lists-suite.ts'
-import { placesSuite } from './places-suite.ts'
+import { placesSuite, type Ground } from './places-suite.ts'
 import { referencesCoverage, referencesSuite } from './references-suite.ts'
 import { signedInSuite } from './signed-in-suite.ts'
 import { makeMatrixWorld, startMatrixServer, type MatrixWorld } from './world.ts'
@@ -35,12 +34,16 @@ describeOnStores('the access matrix', (store) => {
       if (world === undefined) throw new Error('no world yet: only tests may use it')
       return world
     }
-    const sampled = (share: number) => (cell: string) => createHash('sha256').update(cell).digest().readUInt32BE() % share === 0
-    // The decision does not depend on store or transport: on etcd a tenth of the cells is tried, over gRPC a fifth.
-    const [everyCell, filters] = store === 'etcd' ? [10, 10] : transport === 'rest' ? [1, 1] : [runsAll ? 1 : 5, 5]
-    const ground = { world: get, apiClient: () => get().server[transport], tried: sampled(everyCell) }
+    // The decision does not depend on store or transport: cells of each kind are tried on one of both, and few others elsewhere.
+    const isWhole = store === 'sqlite' && transport === 'rest'
+    const share = store === 'etcd' ? 1 / 20 : runsAll ? 1 : 1 / 10
+    const ground: Ground = {
+      world: get,
+      apiClient: () => get().server[transport],
+      chosen: (cells, { nameOf, kindOf }) => sampleOf(cells, { nameOf, share, kindOf: isWhole ? kindOf : undefined }),
+    }
     placesSuite(ground)
-    listsSuite({ ...ground, tried: sampled(filters) })
+    listsSuite(ground)
     signedInSuite(ground)
     referencesSuite(ground)
     exceptionsSuite(ground)

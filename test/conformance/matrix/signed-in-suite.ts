@@ -45,7 +45,8 @@ export function signedInSuite(ground: Ground): void {
   test.each(Object.entries({ ...signedInMethods, ...externalMethods }))(
     '%s: every signed-in caller gets the same answer about every record',
     async (name, row) => {
-      await forEach(callerRows, async ([caller, { anonymous }]) => {
+      const chosen = ground.chosen(callerRows, { nameOf: ([caller]) => `${name} ${caller}`, kindOf: ([caller]) => caller })
+      await forEach(chosen, async ([caller, { anonymous }]) => {
         const { codes, texts } = await answersOf(name, caller, row)
         const answered = caller === 'an operator' ? (row.operators ?? row.code) : row.code
         const code = anonymous === true ? 16 : answered
