@@ -46,6 +46,7 @@ const drivers = [
   { packages: ['pino'], folders: ['server'] },
   { packages: ['@kubernetes/client-node'], folders: ['kubernetes/client'] },
   { packages: ['prom-client'], folders: ['transport', 'server', 'config'] },
+  { packages: ['@noble/curves', '@sigstore/bundle', '@sigstore/core', '@sigstore/protobuf-specs', '@sigstore/verify'], folders: ['registry/policies'] },
   { packages: ['lru-cache'], folders: ['base'] },
 ]
 

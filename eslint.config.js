@@ -27,6 +27,7 @@ const noLostCause = [
 /** Modules below a package's root that the package exports. Others are private, and any version may remove them. */
 const publicModules = [
   '@bufbuild/protobuf/(codegenv2|reflect|wire|wkt)',
+  '@noble/curves/ed25519\\.js',
   '@bufbuild/protovalidate/gen/buf/validate/validate_pb\\.js',
   '@secvisogram/csaf-validator-lib/basic\\.js',
   'ajv/dist/2020\\.js',

@@ -28,6 +28,7 @@ export type RecordListener = (kind: string, old: CachedRecord | undefined, recor
 export const keptPrefixes = [
   'i/manifests/',
   'i/indexes/',
+  'i/referrers/',
   'i/owners/',
   founderPrefix,
   heldNamePrefix,

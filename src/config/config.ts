@@ -108,6 +108,8 @@ export interface RegistryConfig {
   readonly catalog: boolean
   /** True if the worker reads what pushed images contain. */
   readonly readContents: boolean
+  /** What signatures are checked against. */
+  readonly signatures?: { readonly trustedRootFile?: string }
   readonly upstream?: UpstreamConfig
   readonly blobCacheMegabytes: number
   /** The retention of tag histories. If absent, all moves of tags are kept. */

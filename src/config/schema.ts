@@ -38,6 +38,11 @@ export const configSchema = section('Configuration of Taproot.', {
       maxMoves: count('Number of moves to keep for each tag: the newest ones.'),
     }),
     readContents: flag('Whether to read what pushed images contain. If false, images wait.', true),
+    signatures: section('Signatures of images, for pull policies.', {
+      trustedRootFile: text(
+        'File with the trusted root of sigstore (`trusted_root.json`): certificate authorities and logs for keyless signatures. Nothing is fetched. It is read again when it changes.',
+      ),
+    }),
     collect: section('Removal of unused content.', {
       graceHours: count('Hours to keep unused content. An upload must take less, from its first byte to its manifest.', 168),
     }),

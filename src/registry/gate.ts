@@ -52,6 +52,8 @@ export interface AdmittedRequest {
    * `push` includes `repo.create`.
    */
   may(action: RegistryAction): boolean
+  /** Like `may`, but by the caller's current rights alone: registry tokens have only the actions that the client asked for. */
+  holds(action: RegistryAction): boolean
   /**
    * Like `may('pull')`, for another repository that the request names (`from` of a mount). Returns the uid of its repo if the caller may
    * pull there. Returns undefined if the caller may not, or if the repository does not exist.

@@ -76,6 +76,8 @@ export interface RegistryHostOptions {
   readonly catalog: boolean
   /** Maximum size of cached blobs, in bytes. */
   readonly blobCacheBytes: number
+  /** Returns the trusted root of sigstore for signatures, as JSON. The buffer stays the same until the file changes. */
+  readonly trustedRoot?: () => Buffer | undefined
   readonly operators: readonly Operator[]
   readonly reads: 'linearizable' | 'bounded'
   readonly limits: RegistryLimits | undefined
@@ -138,6 +140,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     history: createHistoryRoute({ services, gate }),
     newRequestId,
     clientAddress,
+    ...(options.trustedRoot && { trustedRoot: options.trustedRoot }),
     ...(options.observe && { observe: options.observe }),
     ...(options.observeBlob && { observeBlob: options.observeBlob }),
     ...(options.observeVerdict && { observeVerdict: options.observeVerdict }),

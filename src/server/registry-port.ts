@@ -128,6 +128,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     publicOrganization: registry.publicOrganization,
     catalog: registry.catalog,
     blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
+    ...openTrustedRoot(options),
     trafficWindowMs: config.events.trafficWindowSeconds * 1000,
     operators: config.bootstrap.operators,
     reads: config.reads,
@@ -157,6 +158,14 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
       await host.close()
     },
   }
+}
+
+/** Reads the trusted root for signatures, if one is configured. Throws SettingError. */
+function openTrustedRoot({ config, files }: RegistryPortOptions): Pick<RegistryHostOptions, 'trustedRoot'> {
+  const path = config.registry.signatures?.trustedRootFile
+  if (path === undefined) return {}
+  const group = files.read({ root: { setting: 'registry.signatures.trustedRootFile', path, kind: 'trustedRoot' } })
+  return { trustedRoot: () => group.current.root }
 }
 
 function createHttpServer(tls: ServerTls | undefined, listener: RequestListener): Server {

@@ -96,6 +96,11 @@ export function indexesKey(repo: Uid): string {
   return `i/indexes/${repo}`
 }
 
+/** Returns the key that is rewritten when a manifest with a subject is pushed to the repo, such as a signature. */
+export function referrersKey(repo: Uid): string {
+  return `i/referrers/${repo}`
+}
+
 /** Returns the key of the SCIM credentials of an identity provider. Its value is an encoded ScimState. It does not exist before the first token is issued. */
 export function scimKey(provider: Uid): string {
   return `${scimPrefix}${provider}`

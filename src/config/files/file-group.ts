@@ -6,7 +6,7 @@ import type { Log } from '../../base/log.ts'
 import { SettingError, withSetting } from '../setting-error.ts'
 
 /** The type of content that a file of the configuration must have. */
-type FileKind = 'certificate' | 'key' | 'authorities' | 'text'
+type FileKind = 'certificate' | 'key' | 'authorities' | 'text' | 'trustedRoot'
 
 const pemCertificate = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[^-]+-----END (?:TRUSTED |X509 )?CERTIFICATE-----/g
 
@@ -32,6 +32,11 @@ const expiryOf = {
   text(content) {
     if (content.toString('utf8').trim() === '') throw new Error('the file is empty')
     return undefined
+  },
+  trustedRoot(content) {
+    const { mediaType } = JSON.parse(content.toString('utf8')) as { readonly mediaType?: unknown } // only this field is looked at
+    if (typeof mediaType === 'string' && mediaType.startsWith('application/vnd.dev.sigstore.trustedroot')) return undefined
+    throw new Error('the file is no trusted root of sigstore')
   },
 } as const satisfies Record<FileKind, (content: Buffer) => number | undefined>
 

@@ -6,7 +6,7 @@ import { collectKey } from '../records/content-epoch.ts'
 import type { ContentSort } from '../records/pending-deletes.ts'
 import { removedRepoKey, removedRepoPrefix } from '../records/repos.ts'
 import type { Services } from '../../engine/services.ts'
-import { indexesKey, manifestsKey } from '../../store/keys.ts'
+import { indexesKey, manifestsKey, referrersKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
 import type { Write } from '../../store/store.ts'
 import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
@@ -145,7 +145,10 @@ export class Collector {
     const done = await new RepoCollection(this.#services, this.#upstream, repo).collectAll({ dryRun: this.#dryRun }, signal)
     // The records of a deleted repo stay while the upstream refuses removals, so that the next collection tries again.
     if (this.#dryRun || done.refused > 0) return done
-    const writes = [removedRepoKey(repo), collectKey(repo), manifestsKey(repo), indexesKey(repo)].map((key): Write => ({ kind: 'delete', key }))
+    const writes = [removedRepoKey(repo), collectKey(repo), manifestsKey(repo), indexesKey(repo), referrersKey(repo)].map((key): Write => ({
+      kind: 'delete',
+      key,
+    }))
     await this.#services.store.transact({ guards: [], writes }, signal)
     return done
   }

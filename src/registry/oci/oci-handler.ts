@@ -39,6 +39,8 @@ export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'pu
   readonly manifestCacheBytes?: number
   /** Maximum size of cached blobs, in bytes; default 0. */
   readonly blobCacheBytes?: number
+  /** Returns the trusted root of sigstore for signatures, as JSON. The buffer stays the same until the file changes. */
+  readonly trustedRoot?: () => Buffer | undefined
   readonly observe?: Observe
   /** Creates an id for a request without one. */
   readonly newRequestId?: () => string
@@ -92,7 +94,13 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     read: (name, signal) => readBlob(options, name, signal),
     failed: ({ repo, digest }, error) => services.log.warn('a blob was not loaded into memory', { repo, digest, error: errorText(error) }),
   })
-  const host: OciHost = { ...options, cache, blobs, pullChecks: new PullChecks(services), idleMs: options.idleMs ?? defaultIdleMs }
+  const host: OciHost = {
+    ...options,
+    cache,
+    blobs,
+    pullChecks: new PullChecks({ services, manifests: cache, trustedRoot: options.trustedRoot ?? (() => undefined) }),
+    idleMs: options.idleMs ?? defaultIdleMs,
+  }
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()

@@ -15,7 +15,8 @@ import { tagOf, tagsAt } from '../records/tags.ts'
 import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
 import { RegistryError } from '../registry-error.ts'
 import { IndexParents, type ParentIndex } from './index-parents.ts'
-import { hasPolicies, policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
+import { hasPolicies, needSignatures, policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
+import { Signatures, type FoundSignatures, type SignaturesOptions, type SignedManifest } from './signatures.ts'
 import { verdictOn, type PullVerdict } from './verdict.ts'
 
 /** A manifest that is pulled. */
@@ -36,6 +37,8 @@ interface KnownManifest {
   readonly parents: readonly ParentIndex[]
   readonly pushedMs: number | undefined
   readonly pushedByMs: number
+  /** Undefined while no policy asks for signatures. */
+  readonly signatures: FoundSignatures | undefined
   /** What it is, if no tag says more. */
   readonly sort: 'image' | 'index' | 'artifact' | 'accompanying'
 }
@@ -59,6 +62,7 @@ interface Moment {
   readonly revision: Revision
   readonly contents: unknown
   readonly advisories: unknown
+  readonly trustedRoot: unknown
 }
 
 /** What the tags say about a manifest. */
@@ -73,7 +77,7 @@ interface Asking {
   readonly known: Promise<KnownManifest>
 }
 
-/** The most verdicts to remember, by weight: one, and one for each vulnerability in the images. */
+/** The most verdicts to remember, by weight: one, and one for each vulnerability in the images, and for each kilobyte of signatures. */
 const rememberedWeight = 500_000
 /** Time for the answers to one question, in milliseconds. */
 const timeoutMs = 30_000
@@ -100,6 +104,14 @@ function pushesOf(records: readonly ParentIndex['record'][]): Pick<KnownManifest
   return { pushedMs: known.length === 0 ? undefined : Math.max(...known), pushedByMs: Math.max(0, ...bounds) }
 }
 
+function namesOfParent({ digest, record }: ParentIndex): SignedManifest {
+  return { digest: digest as Digest, upstreamDigest: record.upstreamDigest as Digest } // of checked records
+}
+
+function newestFirst(parents: readonly ParentIndex[]): ParentIndex[] {
+  return [...parents].sort((one, other) => Number(other.record.createTimeMs - one.record.createTimeMs))
+}
+
 function messagesOf(policies: readonly CachedRecord[]): PullPolicyRecord[] {
   return policies.map((record) => messageOf(record, 'PullPolicy'))
 }
@@ -108,14 +120,17 @@ function messagesOf(policies: readonly CachedRecord[]): PullPolicyRecord[] {
 export class PullChecks {
   readonly #services: Services
   readonly #parents: IndexParents
+  readonly #signatures: Signatures
   readonly #remembered = new RecentMap<string, Remembered>(rememberedWeight, ({ known }) =>
-    known.images.reduce((sum, one) => sum + one.vulnerabilities.length, 1),
+    known.images.reduce((sum, one) => sum + one.vulnerabilities.length, 1 + Math.ceil((known.signatures?.bytes ?? 0) / 1_000)),
   )
   readonly #asking = new Map<string, Asking>()
 
-  constructor(services: Services) {
+  constructor(options: SignaturesOptions) {
+    const { services } = options
     this.#services = services
     this.#parents = new IndexParents(services)
+    this.#signatures = new Signatures(options)
   }
 
   /**
@@ -127,10 +142,10 @@ export class PullChecks {
     if (!hasPolicies(tables)) return undefined
     const remembered = this.#remembered.get(keyOf(pulled))
     // Most pulls come while nothing changes.
-    if (remembered?.last !== undefined && this.#isNow(remembered.moment)) return this.#verdictFrom(pulled, remembered, remembered.last.policies)
+    if (remembered?.last !== undefined && this.#isNow(remembered)) return this.#verdictFrom(pulled, remembered, remembered.last.policies)
     const policies = policiesAbove(tables, pulled.repo)
     if (policies.length === 0) return undefined
-    if (remembered !== undefined && isSame(remembered.basis, this.#basisOf(pulled.repo))) {
+    if (remembered !== undefined && this.#holds(pulled.repo, remembered)) {
       remembered.moment = this.#now()
       return this.#verdictFrom(pulled, remembered, policies)
     }
@@ -139,13 +154,21 @@ export class PullChecks {
 
   #now(): Moment {
     const { cache, imageContents } = this.#services
-    return { tables: cache.tables, revision: cache.revision, contents: imageContents?.edition, advisories: this.#advisories() }
+    const { tables, revision } = cache
+    return { tables, revision, contents: imageContents?.edition, advisories: this.#advisories(), trustedRoot: this.#signatures.trustedRoot }
   }
 
-  #isNow(moment: Moment | undefined): boolean {
-    const { cache, imageContents } = this.#services
-    if (moment?.revision !== cache.revision || moment.tables !== cache.tables) return false
-    return moment.contents === imageContents?.edition && moment.advisories === this.#advisories()
+  /** True while nothing at all changed since the last comparison. */
+  #isNow({ moment, known: { signatures } }: Remembered): boolean {
+    const { cache, imageContents, clock } = this.#services
+    if (moment?.revision !== cache.revision || moment.tables !== cache.tables || moment.contents !== imageContents?.edition) return false
+    if (moment.advisories !== this.#advisories() || moment.trustedRoot !== this.#signatures.trustedRoot) return false
+    return signatures === undefined || clock.now() < signatures.untilMs
+  }
+
+  /** True while what is remembered of a manifest holds, other than its tags. */
+  #holds(repo: Uid, { basis, known: { signatures } }: Remembered): boolean {
+    return isSame(basis, this.#basisOf(repo)) && (signatures === undefined || this.#signatures.holds(repo, signatures))
   }
 
   #verdictFrom(pulled: PulledManifest, remembered: Remembered, policies: readonly CachedRecord[]): PullVerdict | undefined {
@@ -159,9 +182,9 @@ export class PullChecks {
   }
 
   #judge(pulled: PulledManifest, known: KnownManifest & Pick<TagFacts, 'isDeprecated'>, policies: readonly PullPolicyRecord[]): PullVerdict {
-    const { images, parents, pushedMs, pushedByMs, upstreamDigest, isDeprecated } = known
+    const { images, parents, pushedMs, pushedByMs, upstreamDigest, isDeprecated, signatures } = known
     const digests = [pulled.digest, upstreamDigest, ...parents.flatMap(({ digest, record }) => [digest, record.upstreamDigest])]
-    const facts = { repo: pulled.repo, digests, images, isDeprecated, pushedMs, pushedByMs }
+    const facts = { repo: pulled.repo, digests, images, isDeprecated, signatures: signatures?.facts, pushedMs, pushedByMs }
     return verdictOn(policies, { ...facts, nowMs: this.#services.clock.now() })
   }
 
@@ -172,7 +195,8 @@ export class PullChecks {
     const shared = publicRoot(tables, settings.registry?.publicOrganization)
     const handMade = tables.table('Advisory')
     const groups = shared === undefined ? lineage(repo) : [...lineage(repo), shared]
-    const generations = [manifestGeneration(tables, repo), indexGeneration(tables, repo)]
+    const signatures = needSignatures(policiesAbove(tables, repo)) ? this.#signatures.basisOf(repo) : []
+    const generations = [manifestGeneration(tables, repo), indexGeneration(tables, repo), ...signatures]
     return [...generations, imageContents?.editionOf(repo), this.#advisories(), shared, ...groups.map((group) => handMade.changeOf(group))]
   }
 
@@ -189,7 +213,8 @@ export class PullChecks {
   async #facts(pulled: PulledManifest, signal: AbortSignal): Promise<Remembered> {
     const key = keyOf(pulled)
     const basis = this.#basisOf(pulled.repo)
-    let asking = this.#asking.get(key)
+    const others = this.#asking.get(key)
+    let asking = others
     if (asking === undefined || !isSame(asking.basis, basis)) {
       const made: Asking = { basis, known: this.#read(pulled, AbortSignal.timeout(timeoutMs)) }
       const forget = (): void => {
@@ -201,6 +226,8 @@ export class PullChecks {
     }
     const known = await untilAborted(asking.known, signal)
     const remembered = { basis, known }
+    // A tag of a signature may have moved before this pull began, and after the others asked.
+    if (asking === others && known.signatures !== undefined && !this.#signatures.holds(pulled.repo, known.signatures)) return this.#facts(pulled, signal)
     this.#remembered.set(key, remembered)
     return remembered
   }
@@ -218,8 +245,11 @@ export class PullChecks {
     const images = (await platformImages(this.#services, { repo, digest }, signal)).map((image) => image.digest)
     // An image whose configuration names no architecture may still be one of an index.
     const asked = images.length === 0 && runs && parents.length > 0 ? [upstreamDigest] : images
+    const signed = [{ digest, upstreamDigest }, ...newestFirst(parents).map(namesOfParent)]
+    const needsSignatures = needSignatures(policiesAbove(this.#services.cache.tables, repo))
     return {
       upstreamDigest,
+      signatures: needsSignatures ? await this.#signatures.of(repo, signed, signal) : undefined,
       images: await this.#services.imageFacts(repo, asked, { key: `pull ${rootOf(repo)}`, signal }),
       parents,
       ...pushesOf([record, ...parents.map((parent) => parent.record)]),
@@ -248,10 +278,7 @@ export class PullChecks {
 
   /** True for a manifest whose tags, and those of the indexes that contain it, are all deprecated. */
   #isDeprecated({ repo, digest }: PulledManifest, { upstreamDigest, parents }: KnownManifest): boolean {
-    const named = [
-      { digest, upstreamDigest },
-      ...parents.map((parent) => ({ digest: parent.digest as Digest, upstreamDigest: parent.record.upstreamDigest as Digest })),
-    ] // of checked records
+    const named = [{ digest, upstreamDigest }, ...parents.map(namesOfParent)]
     const tags = this.#tagsOf(repo, named)
     return tags.length > 0 && tags.every((record) => tagOf(record).deprecated)
   }

@@ -2,8 +2,10 @@ import { lineage, isWithin, type Uid } from '../../base/uid.ts'
 import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import type { CachedRecord, KindIndex, Resource } from '../../cache/records/cached-record.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 import { defineKind, type MutationDraft } from '../../engine/kind.ts'
 import { PullPolicySchema, type PullPolicy, type PullPolicy_Exception, type PullPolicy_Rule } from '../../gen/taproot/registry/v2/pull_policies_pb.ts'
+import { signatureViolations } from './signature-rule.ts'
 
 /** A pull policy as it is stored. */
 export type PullPolicyRecord = PullPolicy & Resource
@@ -18,6 +20,7 @@ function ruleViolations({ condition }: PullPolicy_Rule, field: string): FieldVio
   if (condition.case === 'denyDeprecated' && !condition.value)
     return [{ field: `${field}.deny_deprecated`, description: 'must be true: leave the rule out instead' }]
   if (condition.case === 'maxAgeDays' && condition.value > maxDays) return [{ field: `${field}.max_age_days`, description: `must be at most ${maxDays}` }]
+  if (condition.case === 'requireSignature') return signatureViolations(condition.value, `${field}.require_signature`)
   return []
 }
 
@@ -58,4 +61,9 @@ export function policiesAbove(tables: RecordTables, repo: Uid): readonly CachedR
   if (!hasPolicies(tables)) return none
   const table = tables.table('PullPolicy')
   return [...lineage(repo)].reverse().flatMap((group) => [...table.matching('parent', group)])
+}
+
+/** True if a rule of the policies asks for signatures. */
+export function needSignatures(policies: readonly CachedRecord[]): boolean {
+  return policies.some((record) => messageOf(record, 'PullPolicy').rules.some(({ condition }) => condition.case === 'requireSignature'))
 }

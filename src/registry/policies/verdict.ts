@@ -8,6 +8,7 @@ import {
   type PullPolicy_Exception,
   type PullPolicy_Rule,
 } from '../../gen/taproot/registry/v2/pull_policies_pb.ts'
+import { signatureAnswer, type SignatureFacts } from './signature-rule.ts'
 
 const { NEGLIGIBLE, LOW, MEDIUM, HIGH, CRITICAL, UNKNOWN } = Vulnerability_SeverityLevel
 /** The severities that are known, the least first. */
@@ -22,6 +23,8 @@ export interface PullFacts {
   /** Its images, by platform; empty for an artifact, whose contents are not read. */
   readonly images: readonly ImageFacts[]
   readonly isDeprecated: boolean
+  /** Its signatures, and those of the indexes that contain it; undefined if they were not read. */
+  readonly signatures: SignatureFacts | undefined
   /** The latest known time of the first push, of the manifest or an index that contains it; undefined if none is known. */
   readonly pushedMs: number | undefined
   /** A time that the first pushes are not after. */
@@ -47,6 +50,8 @@ export interface PolicyResult {
 export interface PullVerdict {
   readonly decision: 'allow' | 'warn' | 'deny'
   readonly results: readonly PolicyResult[]
+  /** True if only rules on signatures refuse the pull. */
+  readonly lacksOnlySignature: boolean
   /** The time at which the verdict may change, with the same facts otherwise. */
   readonly untilMs: number
 }
@@ -138,6 +143,8 @@ function answerOf({ condition }: PullPolicy_Rule, facts: PullFacts, exceptions: 
       return facts.isDeprecated ? { outcome: 'violated', reason: 'denyDeprecated: the tag is deprecated' } : passed
     case 'maxAgeDays':
       return ageAnswer(condition.value, facts)
+    case 'requireSignature':
+      return signatureAnswer(condition.value, facts.signatures)
     case undefined:
       // A later version may have written a rule that this one does not know.
       return { outcome: 'unknown', reason: 'a rule of a later version: not known here' }
@@ -151,28 +158,36 @@ function effectOf({ mode, onUnknown }: PullPolicy_Rule, outcome: RuleOutcome): E
   return (effects as Readonly<Record<number, Effect>>)[mode] ?? 3
 }
 
+/** What one policy says about a manifest, and what follows. */
+interface PolicyAnswer {
+  readonly result: PolicyResult
+  readonly effect: Effect
+  /** What follows for who signs. */
+  readonly signerEffect: Effect
+  readonly untilMs: number
+}
+
 /** Returns what one policy says about a manifest. */
-function resultOf(
-  policy: PullPolicy & { readonly uid: string },
-  facts: PullFacts,
-): { readonly result: PolicyResult; readonly effect: Effect; readonly untilMs: number } {
+function resultOf(policy: PullPolicy & { readonly uid: string }, facts: PullFacts): PolicyAnswer {
   const active = exceptionsFor(policy, facts)
   const ends = policy.exceptions.map(timeOf).filter((ms) => ms > facts.nowMs)
   const uid = policy.uid as Uid // of a stored record
   if (active.some(({ vulnerability }) => vulnerability === '')) {
     const result = { policy: uid, name: policy.name, mode: strictest(policy.rules), result: 'PASSED', reasons: [] } as const
-    return { result, effect: 0, untilMs: Math.min(...ends) }
+    return { result, effect: 0, signerEffect: 0, untilMs: Math.min(...ends) }
   }
   const answers = policy.rules.map((rule) => {
     const answer = answerOf(rule, facts, active)
-    return { ...answer, effect: effectOf(rule, answer.outcome) }
+    return { ...answer, isOnSignatures: rule.condition.case === 'requireSignature', effect: effectOf(rule, answer.outcome) }
   })
   const failed = answers.filter(({ outcome }) => outcome !== 'passed').sort((a, b) => b.effect - a.effect)
   const [worst] = failed
   const untilMs = Math.min(...ends, ...answers.map((answer) => answer.untilMs ?? Infinity))
   const mode = worst === undefined ? strictest(policy.rules) : modes[worst.effect]
   const result = worst === undefined ? 'PASSED' : worst.outcome === 'violated' ? 'VIOLATED' : 'UNKNOWN'
-  return { result: { policy: uid, name: policy.name, mode, result, reasons: failed.map(({ reason }) => reason) }, effect: worst?.effect ?? 0, untilMs }
+  const signerEffect = failed.find(({ isOnSignatures }) => !isOnSignatures)?.effect ?? 0
+  const reasons = failed.map(({ reason }) => reason)
+  return { result: { policy: uid, name: policy.name, mode, result, reasons }, effect: worst?.effect ?? 0, signerEffect, untilMs }
 }
 
 function strictest(rules: readonly PullPolicy_Rule[]): PolicyResult['mode'] {
@@ -183,7 +198,12 @@ function strictest(rules: readonly PullPolicy_Rule[]): PolicyResult['mode'] {
 export function verdictOn(policies: readonly PullPolicy[], facts: PullFacts): PullVerdict {
   const answers = policies.map((policy) => resultOf(policy, facts))
   const worst = Math.max(0, ...answers.map(({ effect }) => effect)) as Effect // of effects
-  return { decision: decisions[worst], results: answers.map(({ result }) => result), untilMs: Math.min(...answers.map(({ untilMs }) => untilMs)) }
+  return {
+    decision: decisions[worst],
+    results: answers.map(({ result }) => result),
+    lacksOnlySignature: decisions[worst] === 'deny' && answers.every(({ signerEffect }) => decisions[signerEffect] !== 'deny'),
+    untilMs: Math.min(...answers.map(({ untilMs }) => untilMs)),
+  }
 }
 
 /** The most characters of an explanation. */

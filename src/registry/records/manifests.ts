@@ -5,7 +5,7 @@ import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import { indexesKey, manifestsKey, recordKey } from '../../store/keys.ts'
+import { indexesKey, manifestsKey, recordKey, referrersKey } from '../../store/keys.ts'
 import type { Entry, Store, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
@@ -51,6 +51,11 @@ export function manifestGeneration(tables: RecordTables, repo: Uid): number {
 /** A number that changes whenever an index is pushed to the repo. */
 export function indexGeneration(tables: RecordTables, repo: Uid): number {
   return tables.entry(indexesKey(repo))?.revision ?? 0
+}
+
+/** A number that changes whenever a manifest with a subject is pushed to the repo. */
+export function referrerGeneration(tables: RecordTables, repo: Uid): number {
+  return tables.entry(referrersKey(repo))?.revision ?? 0
 }
 
 /** A manifest whose bytes the upstream already has. */
@@ -230,7 +235,8 @@ function planRecords(
   // Adds the referrer under the pushed digest only, so that lists of referrers have it once.
   const { subject } = put.record
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
-  if (put.record.children.length > 0) changes.write({ kind: 'put', key: indexesKey(repo), value: Buffer.from(randomHex(services.random, 8)) })
+  const watched = [...(subject === '' ? [] : [referrersKey(repo)]), ...(put.record.children.length === 0 ? [] : [indexesKey(repo)])]
+  for (const key of watched) changes.write({ kind: 'put', key, value: Buffer.from(randomHex(services.random, 8)) })
   for (const digest of describedBy(put)) changes.write({ kind: 'put', key: unreadKey(repo, digest), value: new Uint8Array() })
 }
 

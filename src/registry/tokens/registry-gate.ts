@@ -135,6 +135,7 @@ function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedR
     target,
     caller,
     may: (action) => (access === undefined || access.actions.includes(action)) && allowed(action),
+    holds: allowed,
     pullable: (other) => pullable(options, asked, other),
   }
 }

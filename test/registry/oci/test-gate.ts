@@ -27,6 +27,7 @@ export function createTestGate(services: Services): Gate {
         target,
         caller,
         may,
+        holds: may,
         pullable: (path) => {
           const other = findRepository(cache.tables, path)
           return other?.kind === 'repo' && holds(cache.tables, caller.permissions(), { target: other, action: 'pull' }) ? other.uid : undefined

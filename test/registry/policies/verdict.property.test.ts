@@ -9,9 +9,12 @@ import { Vulnerability_SeverityLevel as Level } from '../../../src/gen/taproot/r
 import {
   PullPolicy_Mode as Mode,
   PullPolicy_OnUnknown as OnUnknown,
+  PullPolicy_SignatureRequirementSchema,
   PullPolicySchema,
   type PullPolicy,
+  type PullPolicy_SignatureRequirement,
 } from '../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
+import type { Signature, SignatureFacts } from '../../../src/registry/policies/signature-rule.ts'
 import { explained, verdictOn, type PullFacts } from '../../../src/registry/policies/verdict.ts'
 
 const dayMs = 86_400_000
@@ -29,19 +32,48 @@ const image: fc.Arbitrary<ImageFacts> = fc.record({
   vulnerabilities: fc.array(vulnerability, { maxLength: 3 }),
   gap: fc.constantFrom('', 'it was not read yet'),
 })
+const [issuers, subjects] = [
+  ['https://i', 'https://j'],
+  ['a@x', 'b@x', 'b@y'],
+] as const
+const signer = fc.record({ issuer: fc.constantFrom(...issuers), subject: fc.constantFrom(...subjects) })
+/** A signature by some of the keys `1` and `2`, or with a certificate that may be valid. */
+const signature: fc.Arbitrary<Signature> = fc
+  .record({ keys: fc.subarray(['1', '2']), signer: fc.option(signer, { nil: undefined }), hasCertificate: fc.boolean() })
+  .map(({ keys, signer: named, hasCertificate }) => ({
+    ...{ signer: hasCertificate ? named : undefined, hasCertificate, problem: '' },
+    isSignedBy: (key) => keys.includes(key),
+  }))
+const signatures: fc.Arbitrary<SignatureFacts> = fc
+  .record({
+    signatures: fc.array(signature, { maxLength: 3 }),
+    faults: fc.array(fc.constant('it is of another image'), { maxLength: 1 }),
+    gap: fc.constantFrom('', 'signatures cannot be read now'),
+    trustProblem: fc.constantFrom('', 'no trusted root is configured'),
+  })
+  .map((found) => (found.trustProblem === '' ? found : { ...found, signatures: found.signatures.map((one): Signature => ({ ...one, signer: undefined })) }))
 const facts: fc.Arbitrary<PullFacts> = fc
   .record({
+    signatures: fc.option(signatures, { nil: undefined }),
     images: fc.array(image, { maxLength: 3 }),
     isDeprecated: fc.boolean(),
     pushed: fc.option(fc.integer({ min: 900, max: 1_000 })),
     by: fc.integer({ min: 900, max: 1_000 }),
   })
-  .map(({ images, isDeprecated, pushed, by }) => ({
-    ...{ repo, digests: [own, index], images, isDeprecated, nowMs },
+  .map(({ images, isDeprecated, pushed, by, signatures: found }) => ({
+    ...{ repo, digests: [own, index], images, isDeprecated, signatures: found, nowMs },
     pushedMs: pushed === null ? undefined : pushed * dayMs,
     pushedByMs: Math.max(by, pushed ?? 0) * dayMs,
   }))
+const subjectCondition = fc.oneof(
+  fc.constantFrom(...subjects).map((value) => ({ case: 'subject' as const, value })),
+  fc.constantFrom('*', 'b@*', '*@x', '*b*x', 'b').map((value) => ({ case: 'subjectPattern' as const, value })),
+)
+const requirement = fc
+  .record({ keys: fc.subarray(['1', '2', '3']), identities: fc.array(fc.record({ issuer: fc.constantFrom(...issuers), subjectCondition }), { maxLength: 2 }) })
+  .map((fields) => create(PullPolicy_SignatureRequirementSchema, fields))
 const condition = fc.oneof(
+  requirement.map((value) => ({ case: 'requireSignature' as const, value })),
   fc.constantFrom(Level.NEGLIGIBLE, Level.LOW, Level.MEDIUM, Level.HIGH).map((value) => ({ case: 'maxSeverity' as const, value })),
   fc.constant({ case: 'requireSbom' as const, value: true }),
   fc.constant({ case: 'denyDeprecated' as const, value: true }),
@@ -66,8 +98,26 @@ const policy: fc.Arbitrary<PullPolicy> = fc
 
 const ranks: readonly Level[] = [Level.NEGLIGIBLE, Level.LOW, Level.MEDIUM, Level.HIGH, Level.CRITICAL]
 
+/** Says in the simplest way whether no signature is by any of those who may sign. */
+function lacksSignature({ keys, identities }: PullPolicy_SignatureRequirement, found: SignatureFacts | undefined): boolean | undefined {
+  if (found === undefined) return undefined
+  for (const { signer: named, isSignedBy } of found.signatures) {
+    if (keys.some((key) => isSignedBy(key))) return false
+    for (const {
+      issuer,
+      subjectCondition: { value = '' },
+    } of identities) {
+      const pattern = new RegExp(`^${value.split('*').join('.*')}$`)
+      if (named?.issuer === issuer && pattern.test(named.subject)) return false
+    }
+  }
+  const isUnchecked = identities.length > 0 && found.trustProblem !== '' && found.signatures.some(({ hasCertificate }) => hasCertificate)
+  return found.gap !== '' || isUnchecked ? undefined : true
+}
+
 /** Says for one rule, in the simplest way, whether it is violated: yes, no, or not known. */
 function isViolated({ condition: { case: sort, value } }: PullPolicy['rules'][number], given: PullFacts, excepted: readonly string[]): boolean | undefined {
+  if (sort === 'requireSignature') return lacksSignature(value, given.signatures)
   if (sort === 'denyDeprecated') return given.isDeprecated
   if (sort === 'maxAgeDays') {
     const isTooOld = (ms: number): boolean => given.nowMs - ms > Number(value) * dayMs
@@ -112,7 +162,10 @@ describe('verdicts of pull policies', () => {
   test('decide like a naive model, for all rules, modes, groups and exceptions', () => {
     fc.assert(
       fc.property(fc.array(policy, { maxLength: 3 }), facts, (policies, given) => {
-        expect(verdictOn(policies, given).decision).toBe(expected(policies, given))
+        const { decision, lacksOnlySignature } = verdictOn(policies, given)
+        expect(decision).toBe(expected(policies, given))
+        const others = policies.map((one) => ({ ...one, rules: one.rules.filter(({ condition: { case: sort } }) => sort !== 'requireSignature') }))
+        expect(lacksOnlySignature).toBe(decision === 'deny' && expected(others, given) !== 'deny')
       }),
       { numRuns: 3_000 },
     )
@@ -147,7 +200,7 @@ describe('verdicts of pull policies', () => {
     const rules = [{ condition: { case: 'maxSeverity' as const, value: Level.LOW }, mode: Mode.ENFORCE }]
     const images = [{ digest: anyDigest, hasSbom: true, vulnerabilities: [{ names: ['"\\\r\nä'], level: Level.HIGH, isCertain: true }], gap: '' }]
     const verdict = verdictOn([create(PullPolicySchema, { uid: 'u', name: 'one', rules })], {
-      ...{ repo, digests: [own], images, isDeprecated: false, pushedMs: undefined, pushedByMs: 0, nowMs },
+      ...{ repo, digests: [own], images, isDeprecated: false, signatures: undefined, pushedMs: undefined, pushedByMs: 0, nowMs },
     })
     expect(explained(verdict)).toBe('one (maxSeverity LOW: 1 vulnerability is above it, such as ?????)')
   })

@@ -71,7 +71,7 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
   const pulled = { repo, digest, tag: tag === undefined ? undefined : { name: tag, deprecated }, bytes: manifest.bytes }
-  const warning = await checkPull(host, exchange, { pulled, isPush: method === 'HEAD' && entry.may('push') })
+  const warning = await checkPull(host, exchange, { pulled, maySign: entry.holds('push'), isPush: method === 'HEAD' && entry.may('push') })
   // A client that may push does not send an image of an index that it finds here, so the image must stay. A manifest with a tag stays
   // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
@@ -88,12 +88,12 @@ async function held({ cache }: OciHost, name: ManifestName, { signal }: Registry
 
 /**
  * Asks the pull policies above the repo. Throws DENIED if one refuses the pull. Returns the `Warning` header if one warns. A client that may push asks by HEAD
- * what it need not send: it is warned only.
+ * what it need not send: it is warned only. So is who may push, and pulls by digest what is not signed: cosign does that before it signs.
  */
 async function checkPull(
   host: OciHost,
   exchange: RegistryExchange,
-  { pulled, isPush }: { readonly pulled: PulledManifest; readonly isPush: boolean },
+  { pulled, maySign, isPush }: { readonly pulled: PulledManifest; readonly maySign: boolean; readonly isPush: boolean },
 ): Promise<string | undefined> {
   const asked = host.pullChecks.verdict(pulled, () => exchange.signal)
   const verdict = asked instanceof Promise ? await asked : asked
@@ -103,7 +103,8 @@ async function checkPull(
   host.observeVerdict?.(decision)
   if (decision === 'allow') return undefined
   const text = explained(verdict)
-  if (decision === 'deny' && !isPush) throw new RegistryError('DENIED', `a pull policy refuses this: ${text}`)
+  const isSigning = verdict.lacksOnlySignature && maySign && pulled.tag === undefined
+  if (decision === 'deny' && !isPush && !isSigning) throw new RegistryError('DENIED', `a pull policy refuses this: ${text}`)
   return `299 - "${decision === 'deny' ? 'a pull policy refuses a pull of this' : 'a pull policy warns'}: ${text}"`
 }
 

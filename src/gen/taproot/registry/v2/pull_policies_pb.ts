@@ -21,7 +21,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v2/pull_policies.proto.
  */
 export const file_taproot_registry_v2_pull_policies: GenFile = /*@__PURE__*/
-  fileDesc("Cid0YXByb290L3JlZ2lzdHJ5L3YyL3B1bGxfcG9saWNpZXMucHJvdG8SE3RhcHJvb3QucmVnaXN0cnkudjIiwgkKClB1bGxQb2xpY3kSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjYKBG5hbWUYAiABKAlCKOBBArpIItgBAXIdMhteW2EtejAtOV1bYS16MC05Ll8tXXswLDYyfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEj0KBXJ1bGVzGAQgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5LlJ1bGVCCLpIBZIBAhAUEksKCmV4Y2VwdGlvbnMYBSADKAsyKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuRXhjZXB0aW9uQgzgQQG6SAaSAQMQyAESFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAxrWAgoEUnVsZRJWCgxtYXhfc2V2ZXJpdHkYASABKA4yMC50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5lcmFiaWxpdHkuU2V2ZXJpdHlMZXZlbEIMukgJggEGEAEgACAESAASFgoMcmVxdWlyZV9zYm9tGAIgASgISAASGQoPZGVueV9kZXByZWNhdGVkGAMgASgISAASHwoMbWF4X2FnZV9kYXlzGAQgASgFQge6SAQaAigBSAASQgoEbW9kZRgKIAEoDjIkLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeS5Nb2RlQg7gQQK6SAjYAQGCAQIQARJKCgpvbl91bmtub3duGAsgASgOMikudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5Lk9uVW5rbm93bkIL4EEBukgFggECEAFCEgoJY29uZGl0aW9uEgW6SAIIARrpAQoJRXhjZXB0aW9uEh0KCHJlcG9fdWlkGAEgASgJQgvgQQG6SAVyAxiACBJJCgZkaWdlc3QYAiABKAlCOeBBAbpIM9gBAXIuMixeKHNoYTI1NjpbMC05YS1mXXs2NH18c2hhNTEyOlswLTlhLWZdezEyOH0pJBIiCg12dWxuZXJhYmlsaXR5GAMgASgJQgvgQQG6SAVyAxiAARIxCghlbmRfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAhIbCgZyZWFzb24YBSABKAlCC+BBAbpIBXIDGIAEIj4KBE1vZGUSFAoQTU9ERV9VTlNQRUNJRklFRBAAEgkKBUFVRElUEAESCAoEV0FSThACEgsKB0VORk9SQ0UQAyI8CglPblVua25vd24SGgoWT05fVU5LTk9XTl9VTlNQRUNJRklFRBAAEgkKBUFMTE9XEAESCAoEREVOWRACOlSK5xhQCg1wdWxsX3BvbGljaWVzEgxwdWxsUG9saWNpZXMaBUdyb3VwIgN1aWQiBG5hbWUiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2MiLAoUR2V0UHVsbFBvbGljeVJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIm0KF0NyZWF0ZVB1bGxQb2xpY3lSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI5CgtwdWxsX3BvbGljeRgCIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeUID4EECIo4BChdVcGRhdGVQdWxsUG9saWN5UmVxdWVzdBI9CgtwdWxsX3BvbGljeRgBIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeUIH4EECkOcYARI0Cgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2tCA+BBASLtAQoXTGlzdFB1bGxQb2xpY2llc1JlcXVlc3QSMAoEdWlkcBgBIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXJCA+BBARIeCgRuYW1lGAIgASgJQgvgQQG6SAVyAxj/AUgAiAEBEh0KCXBhZ2Vfc2l6ZRgDIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAQgASgJQgvgQQG6SAVyAxiAIBIdCghvcmRlcl9ieRgFIAEoCUIL4EEBukgFcgMY/wESGAoEc2tpcBgGIAEoBUIK4EEBukgEGgIoAEIHCgVfbmFtZSKmAQoYTGlzdFB1bGxQb2xpY2llc1Jlc3BvbnNlEjYKDXB1bGxfcG9saWNpZXMYASADKAsyHy50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiLwoXRGVsZXRlUHVsbFBvbGljeVJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBMokIChNQdWxsUG9saWNpZXNTZXJ2aWNlEqABCg1HZXRQdWxsUG9saWN5EikudGFwcm9vdC5yZWdpc3RyeS52Mi5HZXRQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSJDkAIBqucYEggCEgKdTiIKUHVsbFBvbGljeYLT5JMCJBIiL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97dWlkPSoqfRLhAQoQQ3JlYXRlUHVsbFBvbGljeRIsLnRhcHJvb3QucmVnaXN0cnkudjIuQ3JlYXRlUHVsbFBvbGljeVJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kifqrnGEAIAhICm04aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kuY3JlYXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwI0OgtwdWxsX3BvbGljeSIlL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97cGFyZW50PSoqfRLuAQoQVXBkYXRlUHVsbFBvbGljeRIsLnRhcHJvb3QucmVnaXN0cnkudjIuVXBkYXRlUHVsbFBvbGljeVJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kiigGQAgKq5xhACAISApxOGiwKKHBsYXRmb3JtLnJlZ2lzdHJ5LnB1bGxfcG9saWN5LnVwZGF0ZWQudjEQASIKUHVsbFBvbGljeYLT5JMCPToLcHVsbF9wb2xpY3kyLi9yZWdpc3RyeS92Mi9wdWxsUG9saWNpZXMve3B1bGxfcG9saWN5LnVpZD0qKn0SqwEKEExpc3RQdWxsUG9saWNpZXMSLC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RQdWxsUG9saWNpZXNSZXF1ZXN0Gi0udGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0UHVsbFBvbGljaWVzUmVzcG9uc2UiOpACAarnGBIIAxICnU4iClB1bGxQb2xpY3mC0+STAhsSGS9yZWdpc3RyeS92Mi9wdWxsUG9saWNpZXMSywEKEERlbGV0ZVB1bGxQb2xpY3kSLC50YXByb290LnJlZ2lzdHJ5LnYyLkRlbGV0ZVB1bGxQb2xpY3lSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5InGQAgKq5xhACAISAp5OGiwKKHBsYXRmb3JtLnJlZ2lzdHJ5LnB1bGxfcG9saWN5LmRlbGV0ZWQudjEQASIKUHVsbFBvbGljeYLT5JMCJCoiL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97dWlkPSoqfWIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_registry_v2_contents]);
+  fileDesc("Cid0YXByb290L3JlZ2lzdHJ5L3YyL3B1bGxfcG9saWNpZXMucHJvdG8SE3RhcHJvb3QucmVnaXN0cnkudjIirAwKClB1bGxQb2xpY3kSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjYKBG5hbWUYAiABKAlCKOBBArpIItgBAXIdMhteW2EtejAtOV1bYS16MC05Ll8tXXswLDYyfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEj0KBXJ1bGVzGAQgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5LlJ1bGVCCLpIBZIBAhAUEksKCmV4Y2VwdGlvbnMYBSADKAsyKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuRXhjZXB0aW9uQgzgQQG6SAaSAQMQyAESFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAxqFAQoUU2lnbmF0dXJlUmVxdWlyZW1lbnQSIgoEa2V5cxgBIAMoCUIU4EEBukgOkgELEAoiB3IFEAEYgBASSQoKaWRlbnRpdGllcxgCIAMoCzIoLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeS5JZGVudGl0eUIL4EEBukgFkgECEBQajAEKCElkZW50aXR5Eh4KBmlzc3VlchgBIAEoCUIO4EECukgI2AEBcgMYgAQSHQoHc3ViamVjdBgCIAEoCUIKukgHcgUQARiACEgAEiUKD3N1YmplY3RfcGF0dGVybhgDIAEoCUIKukgHcgUQARiACEgAQhoKEXN1YmplY3RfY29uZGl0aW9uEgW6SAIIARqpAwoEUnVsZRJWCgxtYXhfc2V2ZXJpdHkYASABKA4yMC50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5lcmFiaWxpdHkuU2V2ZXJpdHlMZXZlbEIMukgJggEGEAEgACAESAASFgoMcmVxdWlyZV9zYm9tGAIgASgISAASGQoPZGVueV9kZXByZWNhdGVkGAMgASgISAASHwoMbWF4X2FnZV9kYXlzGAQgASgFQge6SAQaAigBSAASUQoRcmVxdWlyZV9zaWduYXR1cmUYBSABKAsyNC50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuU2lnbmF0dXJlUmVxdWlyZW1lbnRIABJCCgRtb2RlGAogASgOMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5Lk1vZGVCDuBBArpICNgBAYIBAhABEkoKCm9uX3Vua25vd24YCyABKA4yKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuT25Vbmtub3duQgvgQQG6SAWCAQIQAUISCgljb25kaXRpb24SBbpIAggBGukBCglFeGNlcHRpb24SHQoIcmVwb191aWQYASABKAlCC+BBAbpIBXIDGIAIEkkKBmRpZ2VzdBgCIAEoCUI54EEBukgz2AEBci4yLF4oc2hhMjU2OlswLTlhLWZdezY0fXxzaGE1MTI6WzAtOWEtZl17MTI4fSkkEiIKDXZ1bG5lcmFiaWxpdHkYAyABKAlCC+BBAbpIBXIDGIABEjEKCGVuZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEhsKBnJlYXNvbhgFIAEoCUIL4EEBukgFcgMYgAQiPgoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASCQoFQVVESVQQARIICgRXQVJOEAISCwoHRU5GT1JDRRADIjwKCU9uVW5rbm93bhIaChZPTl9VTktOT1dOX1VOU1BFQ0lGSUVEEAASCQoFQUxMT1cQARIICgRERU5ZEAI6VIrnGFAKDXB1bGxfcG9saWNpZXMSDHB1bGxQb2xpY2llcxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIsChRHZXRQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEibQoXQ3JlYXRlUHVsbFBvbGljeVJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEjkKC3B1bGxfcG9saWN5GAIgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgPgQQIijgEKF1VwZGF0ZVB1bGxQb2xpY3lSZXF1ZXN0Ej0KC3B1bGxfcG9saWN5GAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIu0BChdMaXN0UHVsbFBvbGljaWVzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEh4KBG5hbWUYAiABKAlCC+BBAbpIBXIDGP8BSACIAQESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAQgcKBV9uYW1lIqYBChhMaXN0UHVsbFBvbGljaWVzUmVzcG9uc2USNgoNcHVsbF9wb2xpY2llcxgBIAMoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCIvChdEZWxldGVQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEyiQgKE1B1bGxQb2xpY2llc1NlcnZpY2USoAEKDUdldFB1bGxQb2xpY3kSKS50YXByb290LnJlZ2lzdHJ5LnYyLkdldFB1bGxQb2xpY3lSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5IkOQAgGq5xgSCAISAp1OIgpQdWxsUG9saWN5gtPkkwIkEiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9EuEBChBDcmVhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSJ+qucYQAgCEgKbThosCihwbGF0Zm9ybS5yZWdpc3RyeS5wdWxsX3BvbGljeS5jcmVhdGVkLnYxEAEiClB1bGxQb2xpY3mC0+STAjQ6C3B1bGxfcG9saWN5IiUvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3twYXJlbnQ9Kip9Eu4BChBVcGRhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSKKAZACAqrnGEAIAhICnE4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kudXBkYXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwI9OgtwdWxsX3BvbGljeTIuL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97cHVsbF9wb2xpY3kudWlkPSoqfRKrAQoQTGlzdFB1bGxQb2xpY2llcxIsLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFB1bGxQb2xpY2llc1JlcXVlc3QaLS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RQdWxsUG9saWNpZXNSZXNwb25zZSI6kAIBqucYEggDEgKdTiIKUHVsbFBvbGljeYLT5JMCGxIZL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcxLLAQoQRGVsZXRlUHVsbFBvbGljeRIsLnRhcHJvb3QucmVnaXN0cnkudjIuRGVsZXRlUHVsbFBvbGljeVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkicZACAqrnGEAIAhICnk4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kuZGVsZXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwIkKiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9YgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_registry_v2_contents]);
 
 /**
  * Rules on what may be pulled from the repos of a group, and of all groups below it. All rules of all groups above a repo count: a group cannot weaken the
@@ -92,6 +92,78 @@ export const PullPolicySchema: GenMessage<PullPolicy> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_pull_policies, 0);
 
 /**
+ * Who may sign: one signature by any of these is enough. At least one key or identity is needed.
+ *
+ * @generated from message taproot.registry.v2.PullPolicy.SignatureRequirement
+ */
+export type PullPolicy_SignatureRequirement = Message<"taproot.registry.v2.PullPolicy.SignatureRequirement"> & {
+  /**
+   * Public keys in PEM form (`BEGIN PUBLIC KEY`): ECDSA P-256 or P-384, RSA of 2048 to 8192 bits, Ed25519.
+   *
+   * @generated from field: repeated string keys = 1;
+   */
+  keys: string[];
+
+  /**
+   * Identities in the certificates of keyless signatures. They need a trusted root in the configuration.
+   *
+   * @generated from field: repeated taproot.registry.v2.PullPolicy.Identity identities = 2;
+   */
+  identities: PullPolicy_Identity[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.PullPolicy.SignatureRequirement.
+ * Use `create(PullPolicy_SignatureRequirementSchema)` to create a new message.
+ */
+export const PullPolicy_SignatureRequirementSchema: GenMessage<PullPolicy_SignatureRequirement> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 0, 0);
+
+/**
+ * An identity that a certificate authority of the trusted root checked.
+ *
+ * @generated from message taproot.registry.v2.PullPolicy.Identity
+ */
+export type PullPolicy_Identity = Message<"taproot.registry.v2.PullPolicy.Identity"> & {
+  /**
+   * The token issuer in the certificate, exactly, for example `https://token.actions.githubusercontent.com`.
+   *
+   * @generated from field: string issuer = 1;
+   */
+  issuer: string;
+
+  /**
+   * Whom the certificate names.
+   *
+   * @generated from oneof taproot.registry.v2.PullPolicy.Identity.subject_condition
+   */
+  subjectCondition: {
+    /**
+     * The whole subject, exactly: an e-mail address, or a URI.
+     *
+     * @generated from field: string subject = 2;
+     */
+    value: string;
+    case: "subject";
+  } | {
+    /**
+     * A pattern for the whole subject. `*` stands for any characters, also none, and also `/`. There are no other special characters.
+     *
+     * @generated from field: string subject_pattern = 3;
+     */
+    value: string;
+    case: "subjectPattern";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message taproot.registry.v2.PullPolicy.Identity.
+ * Use `create(PullPolicy_IdentitySchema)` to create a new message.
+ */
+export const PullPolicy_IdentitySchema: GenMessage<PullPolicy_Identity> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 0, 1);
+
+/**
  * One condition on manifests, and what follows from a violation.
  *
  * @generated from message taproot.registry.v2.PullPolicy.Rule
@@ -132,6 +204,14 @@ export type PullPolicy_Rule = Message<"taproot.registry.v2.PullPolicy.Rule"> & {
      */
     value: number;
     case: "maxAgeDays";
+  } | {
+    /**
+     * The manifest must have a signature of cosign by one of these keys or identities. An image pulled by digest may have it through an index.
+     *
+     * @generated from field: taproot.registry.v2.PullPolicy.SignatureRequirement require_signature = 5;
+     */
+    value: PullPolicy_SignatureRequirement;
+    case: "requireSignature";
   } | { case: undefined; value?: undefined };
 
   /**
@@ -150,7 +230,7 @@ export type PullPolicy_Rule = Message<"taproot.registry.v2.PullPolicy.Rule"> & {
  * Use `create(PullPolicy_RuleSchema)` to create a new message.
  */
 export const PullPolicy_RuleSchema: GenMessage<PullPolicy_Rule> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_pull_policies, 0, 0);
+  messageDesc(file_taproot_registry_v2_pull_policies, 0, 2);
 
 /**
  * What the rules of this policy do not count for, until a time. All fields that are set must match. At least one of `repo_uid`, `digest` and `vulnerability`
@@ -200,7 +280,7 @@ export type PullPolicy_Exception = Message<"taproot.registry.v2.PullPolicy.Excep
  * Use `create(PullPolicy_ExceptionSchema)` to create a new message.
  */
 export const PullPolicy_ExceptionSchema: GenMessage<PullPolicy_Exception> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_pull_policies, 0, 1);
+  messageDesc(file_taproot_registry_v2_pull_policies, 0, 3);
 
 /**
  * What happens when a manifest violates a rule.
