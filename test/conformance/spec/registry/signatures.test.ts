@@ -1,0 +1,212 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { readdir, rename, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, expect, test, vi } from 'vitest'
+import { digestOf, hexOf } from '../../../../src/base/digest.ts'
+import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { Authority, identity, newKeys, pemOf, signedBundle, signedPayload, type Signer } from '../../../registry/policies/signing.ts'
+import { freshName, makeMember } from '../../../support/test-server.ts'
+import { specSuite } from '../spec-suite.ts'
+
+const platform = { architecture: 'amd64', os: 'linux' }
+const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
+const hourMs = 3_600_000
+
+const authority = new Authority()
+const folder = mkdtempSync(join(tmpdir(), 'taproot-trusted-root-'))
+const trustedRootFile = join(folder, 'trusted_root.json')
+writeFileSync(trustedRootFile, JSON.stringify(await authority.trustedRoot()))
+afterAll(() => rm(folder, { recursive: true }))
+
+/** Pushes a manifest with one layer. Returns it. */
+async function pushLayer(world: ImageWorld, reference: string, layer: { bytes: Buffer; mediaType: string; more: JsonObject }): Promise<TestManifest> {
+  const { bytes, mediaType, more } = layer
+  const config = Buffer.from(JSON.stringify({ salt: randomBytes(8).toString('hex') }))
+  await withRegistry(world, async (client) => {
+    for (const one of [config, bytes]) await client.putBlob(world.path, one)
+  })
+  const { annotations = {}, ...fields } = more
+  const manifest = manifestOf({
+    ...{ schemaVersion: 2, mediaType: imageType },
+    config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
+    layers: [{ mediaType, digest: digestOf(bytes), size: bytes.length, annotations }],
+    ...fields,
+  })
+  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
+  return manifest
+}
+
+/** How signatures are stored. Each signs an image with what says `digest`, by default its own. */
+const layouts = {
+  'a referrer': async (world: ImageWorld, image: TestManifest, signer: Signer, digest: string = image.digest): Promise<TestManifest> => {
+    const bytes = await signedBundle(signer, { digest })
+    return pushLayer(world, '', { bytes, mediaType: bundleType, more: { artifactType: bundleType, subject: descriptorOf(image) as JsonObject } })
+  },
+  'a tag': async (world: ImageWorld, image: TestManifest, signer: Signer, digest: string = image.digest): Promise<TestManifest> => {
+    const { payload, annotations } = await signedPayload(signer, { digest })
+    const mediaType = 'application/vnd.dev.cosign.simplesigning.v1+json'
+    return pushLayer(world, `sha256-${hexOf(image.digest)}.sig`, { bytes: payload, mediaType, more: { annotations } })
+  },
+} as const
+
+specSuite(
+  'required signatures',
+  (spec) => {
+    const requiring = (requireSignature: JsonObject, fields: JsonObject = {}): JsonObject => ({ requireSignature, mode: 'ENFORCE', ...fields })
+    const create = async (world: ImageWorld, rule: JsonObject): Promise<string> => {
+      const request = { parent: world.group, pullPolicy: { name: freshName('signed'), rules: [rule] } }
+      return String((await spec.ok('CreatePullPolicy', request, { token: world.token }))['uid'])
+    }
+    const change = (world: ImageWorld, uid: string, rule: JsonObject): Promise<JsonObject> =>
+      spec.ok('UpdatePullPolicy', { pullPolicy: { uid, rules: [rule] }, updateMask: 'rules' }, { token: world.token })
+    /** Makes a repo with an image, and a person who may only pull it. */
+    const makeWorld = async (): Promise<{ world: ImageWorld; reader: ImageWorld; image: TestManifest }> => {
+      const world = await makeImageWorld(spec.server)
+      const { uid: owner } = await makeMember(spec.server, world.group, { role: 'registry.pull' })
+      return { world, reader: { ...world, owner }, image: await pushNew(world, 'v1') }
+    }
+    const pushNew = async (world: ImageWorld, reference: string): Promise<TestManifest> => {
+      const image = await withRegistry(world, (client) => client.image(world.path))
+      await pushManifest(world, reference === '' ? image.digest : reference, image)
+      return image
+    }
+    const pull = (world: ImageWorld, reference: string): Promise<Answer> =>
+      withRegistry(world, (client) => client.send('GET', `/v2/${world.path}/manifests/${reference}`))
+    const statusOf = async (world: ImageWorld, reference: string): Promise<number> => (await pull(world, reference)).status
+    const reasonOf = async (world: ImageWorld, reference: string): Promise<string> => (await pull(world, reference)).body.toString()
+    const remove = (world: ImageWorld, { digest }: TestManifest): Promise<Answer> =>
+      withRegistry(world, (client) => client.send('DELETE', `/v2/${world.path}/manifests/${digest}`))
+
+    for (const [layout, signWith] of Object.entries(layouts)) {
+      // docs/spec/registry.md#pull-policies
+      test(`a signature in ${layout} counts for the next pull, and no longer once it is removed`, async () => {
+        const { world, reader, image } = await makeWorld()
+        const [keys, rotated] = [newKeys(), newKeys()]
+        const uid = await create(world, requiring({ keys: [pemOf(keys)] }))
+        for (const reference of ['v1', image.digest]) expect(await reasonOf(reader, reference)).toContain('requireSignature: there is no signature')
+        const wrong = [await signWith(world, image, { keys: rotated }), await signWith(world, image, { keys }, (await pushNew(world, 'v2')).digest)]
+        for (const reference of ['v1', 'v2', image.digest]) expect(await statusOf(reader, reference)).toBe(403)
+        const good = await signWith(world, image, { keys })
+        for (const reference of ['v1', image.digest]) expect(await statusOf(reader, reference)).toBe(200)
+        // A key that is rotated counts from the next pull on.
+        await change(world, uid, requiring({ keys: [pemOf(newKeys())] }))
+        expect(await reasonOf(reader, 'v1')).toContain('it is by another key')
+        await change(world, uid, requiring({ keys: [pemOf(newKeys()), pemOf(keys)] }))
+        expect(await statusOf(reader, 'v1')).toBe(200)
+        for (const one of [good, ...wrong]) expect((await remove(world, one)).status).toBe(202)
+        for (const reference of ['v1', image.digest]) expect(await reasonOf(reader, reference)).toContain('there is no signature')
+      })
+
+      // docs/spec/registry.md#pull-policies
+      test(`a keyless signature in ${layout} counts by its identity, if its certificate was valid when it was logged`, async () => {
+        const { world, reader, image } = await makeWorld()
+        const uid = await create(world, requiring({ identities: [identity] }))
+        await signWith(world, image, { keys: newKeys(), keyless: { authority, loggedAfterMs: hourMs } })
+        expect(await reasonOf(reader, 'v1')).toContain('certificate is not valid or expired')
+        await signWith(world, image, { keys: newKeys(), keyless: { authority: new Authority() } })
+        expect(await statusOf(reader, 'v1')).toBe(403)
+        await signWith(world, image, { keys: newKeys(), keyless: { authority } })
+        expect(await statusOf(reader, 'v1')).toBe(200)
+        await change(world, uid, requiring({ identities: [{ ...identity, issuer: 'https://other.example' }] }))
+        expect(await statusOf(reader, 'v1')).toBe(403)
+        await change(world, uid, requiring({ identities: [{ issuer: identity.issuer, subjectPattern: 'https://example.com/*@main' }] }))
+        expect(await statusOf(reader, 'v1')).toBe(200)
+      })
+    }
+
+    // docs/spec/registry.md#pull-policies
+    test('an image of a signed index may be pulled by digest, and by no tag of its own', async () => {
+      const { world, reader, image } = await makeWorld()
+      const keys = newKeys()
+      await create(world, requiring({ keys: [pemOf(keys)] }))
+      const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [{ ...descriptorOf(image), platform }] })
+      await pushManifest(world, 'all', index)
+      expect([await statusOf(reader, 'all'), await statusOf(reader, image.digest)]).toEqual([403, 403])
+      const signature = await layouts['a referrer'](world, index, { keys })
+      expect([await statusOf(reader, 'all'), await statusOf(reader, index.digest), await statusOf(reader, image.digest)]).toEqual([200, 200, 200])
+      expect(await statusOf(reader, 'v1')).toBe(403)
+      expect(await statusOf(reader, signature.digest)).toBe(200)
+      await remove(world, signature)
+      expect([await statusOf(reader, 'all'), await statusOf(reader, image.digest)]).toEqual([403, 403])
+    })
+
+    // docs/spec/registry.md#pull-policies
+    test('who may push may read by digest what is not signed, to sign it, unless another rule refuses it', async () => {
+      const { world, image } = await makeWorld()
+      const rule = requiring({ keys: [pemOf(newKeys())] })
+      const uid = await create(world, rule)
+      const read = await pull(world, image.digest)
+      expect([read.status, read.headers['warning']]).toEqual([200, expect.stringContaining('a pull policy refuses a pull of this')])
+      expect(await statusOf(world, 'v1')).toBe(403)
+      await spec.ok(
+        'UpdatePullPolicy',
+        { pullPolicy: { uid, rules: [rule, { requireSbom: true, mode: 'ENFORCE', onUnknown: 'DENY' }] }, updateMask: 'rules' },
+        { token: world.token },
+      )
+      expect(await statusOf(world, image.digest)).toBe(403)
+    })
+
+    // docs/spec/registry.md#pull-policies
+    test('a signature that is too large or malformed is none, and one that cannot be read now is not known', async () => {
+      const { world, reader, image } = await makeWorld()
+      const keys = newKeys()
+      const uid = await create(world, requiring({ keys: [pemOf(keys)] }))
+      const more = { artifactType: bundleType, subject: descriptorOf(image) as JsonObject }
+      for (const bytes of [
+        Buffer.concat([await signedBundle({ keys }, { digest: image.digest }), Buffer.alloc(300_000, ' ')]),
+        Buffer.from('{"a":'.repeat(9_999)),
+      ]) {
+        const bad = await pushLayer(world, '', { bytes, mediaType: bundleType, more })
+        expect(await reasonOf(reader, 'v1')).toContain('none of 1 signature counts')
+        await remove(world, bad)
+      }
+      const bytes = await signedBundle({ keys }, { digest: image.digest })
+      const restore = await hideBlob(world, async () => void (await pushLayer(world, '', { bytes, mediaType: bundleType, more })), digestOf(bytes))
+      expect(await statusOf(reader, 'v1')).toBe(200)
+      await change(world, uid, requiring({ keys: [pemOf(keys)] }, { onUnknown: 'DENY' }))
+      expect(await reasonOf(reader, 'v1')).toContain('not known, because signatures cannot be read now')
+      await restore()
+      spec.clock.advance(5_000)
+      expect(await statusOf(reader, 'v1')).toBe(200)
+    })
+
+    /** Pushes, and takes the file of a blob away from the embedded store. Returns a function that puts it back. */
+    async function hideBlob({ server }: ImageWorld, push: () => Promise<void>, digest: ReturnType<typeof digestOf>): Promise<() => Promise<void>> {
+      await push()
+      const { directory = '' } = server.config.registry.upstream ?? {}
+      const names = await readdir(directory, { recursive: true })
+      const found = names.filter((name) => name.endsWith(hexOf(digest))).map((name) => join(directory, name))
+      expect(found.length).toBeGreaterThan(0)
+      for (const file of found) await rename(file, `${file}.hidden`)
+      return async () => {
+        for (const file of found) await rename(`${file}.hidden`, file)
+      }
+    }
+
+    // docs/spec/registry.md#pull-policies
+    test('a signature is read once, however often its image is pulled', async () => {
+      const { world, reader, image } = await makeWorld()
+      const keys = newKeys()
+      await create(world, requiring({ keys: [pemOf(keys)] }))
+      await layouts['a referrer'](world, image, { keys })
+      const { content } = spec.server.running.engine.services
+      if (content === undefined) throw new Error('the server has no content')
+      const reads = vi.spyOn(content, 'readBlob')
+      try {
+        for (let time = 0; time < 5; time++) expect(await statusOf(reader, 'v1')).toBe(200)
+        expect(reads.mock.calls.filter(([repo]) => repo === world.repo)).toHaveLength(1)
+        // The signature of another image makes the registry look again, and read nothing again.
+        await layouts['a referrer'](world, await pushNew(world, 'v2'), { keys })
+        expect(await statusOf(reader, 'v1')).toBe(200)
+        expect(reads.mock.calls.filter(([repo]) => repo === world.repo)).toHaveLength(1)
+      } finally {
+        reads.mockRestore()
+      }
+    })
+  },
+  { env: { TAPROOT_REGISTRY_SIGNATURES_TRUSTED_ROOT_FILE: trustedRootFile } },
+)
