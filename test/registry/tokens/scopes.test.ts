@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { isRepositoryName } from '../../../src/registry/records/repo-paths.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 import { formatScope, parseScopes } from '../../../src/registry/tokens/scope.ts'
+import { campaignLength } from '../../soak/factor.ts'
 import { startTestServer } from '../../support/test-server.ts'
 import { publicName, RegistryWorld, type Access, type Tenant } from './registry-world.ts'
 
@@ -125,7 +126,7 @@ describe('scopes at /token', () => {
     expect(answer.body).toContain('<organization>/<image>')
   })
 
-  test("scopes at /token that are malformed, 10,000 of them, get 400, or never more than the caller's rights", async () => {
+  test("scopes at /token that are malformed get 400, or never more than the caller's rights", async () => {
     const allowed = new Map([
       [mine.path, { uid: mine.repo, actions: ['pull'] }],
       [`${mine.group}/app`, { uid: mine.repo, actions: ['pull'] }],
@@ -154,11 +155,11 @@ describe('scopes at /token', () => {
         expect({ scope, parent, actions }).toEqual({ scope, parent: expect.stringMatching(`^(${mine.group})`) as unknown, actions: ['pull'] })
       else expect({ scope, uid, actions }).toEqual({ scope, uid: known.uid, actions: known.actions })
     }
-    const texts = fc.sample(scopeTexts(), { numRuns: 10_000, seed: 20_261_121 })
+    const texts = fc.sample(scopeTexts(), campaignLength({ short: 2_000, full: 10_000 }))
     for (let at = 0; at < texts.length; at += 50) await Promise.all(texts.slice(at, at + 50).map(check))
-    expect(tally.refused + tally.empty + tally.granted).toBe(10_000)
-    expect(tally.refused).toBeGreaterThan(5_000)
-    expect(tally.empty).toBeGreaterThan(100)
-    expect(tally.granted).toBeGreaterThan(10)
+    expect(tally.refused + tally.empty + tally.granted).toBe(texts.length)
+    expect(tally.refused).toBeGreaterThan(texts.length / 2)
+    expect(tally.empty).toBeGreaterThan(texts.length / 100)
+    expect(tally.granted).toBeGreaterThan(0)
   })
 })
