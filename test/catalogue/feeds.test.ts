@@ -16,7 +16,7 @@ import { printFeeds, runFeed, switchCatalogue, printCatalogues, prune } from '..
 import { contextOf } from '../cli/client-world.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { osvDocument } from '../support/import-advisories.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 import { ok, startTestServer } from '../support/test-server.ts'
 import { silentLog, soon } from '../store/store-harness.ts'
 import { fileOf, temporaryFolder } from './documents.ts'
@@ -24,7 +24,7 @@ import { fileOf, temporaryFolder } from './documents.ts'
 const minuteMs = 60_000
 const within = { timeout: 120_000 }
 
-describeOnStores('feeds', (store) => {
+describeOnChosenStore('feeds', (store) => {
   interface Ground {
     readonly server: Awaited<ReturnType<typeof startTestServer>>
     readonly clock: TestClock

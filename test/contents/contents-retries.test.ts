@@ -12,7 +12,7 @@ import { UpstreamError, type Upstream } from '../../src/registry/upstream/upstre
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { manifestOf, descriptorOf, indexType } from '../registry/oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 import { alive, apkFiles, bytesOf, layerOf, TestRepo } from './reading-repo.ts'
 import { syft } from './sbom-samples.ts'
 
@@ -24,7 +24,7 @@ function bound(upstream: Upstream, key: string | symbol): unknown {
   return upstream[key as keyof Upstream].bind(upstream) // the port has methods only
 }
 
-describeOnStores('an image that the upstream does not give whole', (store) => {
+describeOnChosenStore('an image that the upstream does not give whole', (store) => {
   const clock = new TestClock()
   let directory = ''
   let host: TestHost

@@ -9,7 +9,7 @@ import { createNetworks } from '../../src/base/client-address.ts'
 import { sendEvent } from '../../src/events/index.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
 import { badSinks, startCountingSink, startNameServer, type BadSink, type CountingSink } from './bad-sinks.ts'
 import { EventGround } from './event-ground.ts'
@@ -44,7 +44,7 @@ test('a sink that does not answer in time is a failed attempt', async () => {
   expect(outcome).toMatchObject({ kind: 'failed', status: 0, error: 'the sink did not answer in time' })
 })
 
-describeOnStores('delivery to sinks that fail', (store) => {
+describeOnChosenStore('delivery to sinks that fail', (store) => {
   /** Starts a server whose sinks have their own names, and whose clock runs fast. */
   async function startGround() {
     const names = new Map<string, string>()

@@ -4,7 +4,7 @@ import { personUid } from '../../src/auth/oidc/issuer-name.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { parentOf, trustedUid } from '../../src/base/uid.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
 import { actOf, asEventBody, EventGround } from './event-ground.ts'
 import { invite, newRepo, typeRows, type Scene } from './type-rows.ts'
@@ -117,7 +117,7 @@ test('the trace context of a request is part of its event', async () => {
   await ground.expectEvent({ ...shared, subject, group: subject, body: asEventBody('CreateGroup', answer), traceparent })
 })
 
-describeOnStores('events of the registry host', (store) => {
+describeOnChosenStore('events of the registry host', (store) => {
   let host: TestServer
   let traffic: EventGround
   let client: OciClient

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { itemsOf } from '../conformance/spec/spec-suite.ts'
 import type { Reply } from '../support/api-clients.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 
 /** The values of a record, the same for both versions. Absent ones are the defaults. */
 type Values = Readonly<Record<string, string | readonly string[]>>
@@ -180,7 +180,7 @@ interface Stored {
   readonly values: Values
 }
 
-describeOnStores('records that both versions write', (store) => {
+describeOnChosenStore('records that both versions write', (store) => {
   let server: TestServer
   beforeAll(async () => {
     server = await startTestServer({ store })

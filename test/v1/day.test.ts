@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createGrpcWireClient, createRestWireClient, type WireClient, type WireError } from '../conformance/walk/v1/wire-client.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
 import { freshName, roleUid, startTestServer, type TestServer } from '../support/test-server.ts'
-import { describeOnStores } from '../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../support/parts/require-part.ts'
 
 const terms = [{ id: 'terms', label: 'Terms', url: 'https://terms.example' }]
 const time: unknown = expect.stringMatching(/Z$/)
@@ -212,7 +212,7 @@ async function useRepo(day: Day, { root, team }: { root: string; team: string })
   return repo
 }
 
-describeOnStores('a day of a client that only knows version 1', (store) => {
+describeOnChosenStore('a day of a client that only knows version 1', (store) => {
   let server: TestServer
   beforeAll(async () => {
     server = await startTestServer({ store, env: { TAPROOT_TERMS: JSON.stringify(terms) } })

@@ -3,7 +3,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Clock } from '../../../src/base/runtime.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
-import { describeOnStores } from '../../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { askScim } from '../../iam/scim/directory.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 
@@ -238,7 +238,7 @@ const tour: [Step, Step[]] = [
   ],
 ]
 
-describeOnStores('random calls of the SCIM token verbs', (store) => {
+describeOnChosenStore('random calls of the SCIM token verbs', (store) => {
   const clock = new ManualClock()
   let server: TestServer
   beforeAll(async () => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
-import { describeOnStores } from '../../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { enterpriseUrn, makeDirectory, patchUrn, userUrn, type Directory } from './directory.ts'
 
@@ -129,7 +129,7 @@ const filter = fc.oneof(
   fc.array(word, { maxLength: 12 }).map((words) => words.join('')),
 )
 
-describeOnStores('SCIM with random requests', (store) => {
+describeOnChosenStore('SCIM with random requests', (store) => {
   let server: TestServer
   let directory: Directory
   /** Users that no request may change. */

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { startTestServer } from '../../support/test-server.ts'
-import { describeOnStores, requirePart } from '../../support/parts/require-part.ts'
+import { describeOnChosenStore, requirePart } from '../../support/parts/require-part.ts'
 import { makeDirectory } from './directory.ts'
 
 /** One check and what came of it. */
@@ -13,7 +13,7 @@ interface Result {
   readonly reason: string
 }
 
-describeOnStores('the SCIM server', (store) => {
+describeOnChosenStore('the SCIM server', (store) => {
   test('RFC 7643, RFC 7644 passes an independent checker: discovery, users, patches of every attribute, projections', async () => {
     const checker = requirePart('scim2-tester')
     const server = await startTestServer({ store })

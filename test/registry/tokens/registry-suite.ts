@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from 'vitest'
 import { startTestServer } from '../../support/test-server.ts'
-import { describeOnStores } from '../../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { bearer, publicName, RegistryWorld, type Tenant } from './registry-world.ts'
 
@@ -15,9 +15,9 @@ export interface RegistrySuite {
   renew(): Promise<void>
 }
 
-/** Runs `body` on each store, with one server for all its tests, which must use distinct names. */
+/** Runs `body` with one server for all its tests, which must use distinct names. */
 export function registrySuite(title: string, body: (suite: RegistrySuite) => void, env: Readonly<Record<string, string>> = {}): void {
-  describeOnStores(title, (store) => {
+  describeOnChosenStore(title, (store) => {
     const clock = new TestClock()
     let made: { world: RegistryWorld; mine: Tenant; theirs: Tenant; free: Tenant } | undefined
     const get = (): NonNullable<typeof made> => {

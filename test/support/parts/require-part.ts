@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { env } from 'node:process'
 import { describe, test, TestRunner } from 'vitest'
 import { ensurePart, type PartName } from '../../../tools/parts.js'
+import { chosenFor, runsAll } from '../tier.ts'
 
 declare module 'vitest' {
   interface TaskMeta {
@@ -67,6 +68,16 @@ export function describeUnless(reason: string | undefined, title: string, body: 
 /** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd. */
 export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
   describeOnStoresWithParts([], title, body)
+}
+
+/**
+ * Like `describeOnStores`, on one of both, and on another one after the source tree changes: of suites that reach the store through code that all others use too.
+ * In the full tier and with TAPROOT_SPEC_ALL=1 on both.
+ */
+export function describeOnChosenStore(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  const stores = ['sqlite', 'etcd'] as const
+  const chosen = chosenFor(title, stores)
+  for (const store of stores) if (runsAll || store === chosen) describeWithParts(store === 'etcd' ? ['etcd'] : [], `${title} on ${store}`, () => body(store))
 }
 
 /** Like `describeOnStores`, for tests that also need the parts of `describeWithParts`. */

@@ -6,7 +6,7 @@ import { ManifestRecordSchema } from '../../../../src/gen/taproot/store/v1/regis
 import { manifestKey } from '../../../../src/registry/records/manifest-keys.ts'
 import { missingReferences } from '../../../../src/registry/records/manifests.ts'
 import type { Store } from '../../../../src/store/store.ts'
-import { describeOnStores } from '../../../support/parts/require-part.ts'
+import { describeOnChosenStore } from '../../../support/parts/require-part.ts'
 import { soon, startCollectingHost, type CollectingHost } from '../../gc/collecting-host.ts'
 import { descriptorOf, imageType, indexType, manifestOf } from '../oci-client.ts'
 import { describeOnUpstreams } from '../oci-upstreams.ts'
@@ -14,7 +14,7 @@ import type { TestUpstream } from '../test-host.ts'
 
 const childCount = 8_000
 
-describeOnStores('large manifests', (store) => describeOnUpstreams('pushed', (upstream) => largeManifests(store, upstream)))
+describeOnChosenStore('large manifests', (store) => describeOnUpstreams('pushed', (upstream) => largeManifests(store, upstream)))
 
 function largeManifests(store: 'sqlite' | 'etcd', upstream: () => Promise<TestUpstream>): void {
   let host: CollectingHost
