@@ -171,8 +171,8 @@ test('registries are pulled from and pushed to', async () => {
 })
 
 /** Returns the text of all files below a folder, by path. Compressed ones are decompressed: segments are. */
-async function filesIn(folder: string): Promise<ReadonlyMap<string, string>> {
-  const entries = (await readdir(folder, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile())
+async function filesIn(folder: string, ending = ''): Promise<ReadonlyMap<string, string>> {
+  const entries = (await readdir(folder, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile() && entry.name.endsWith(ending))
   const texts = entries.map(async ({ parentPath, name }): Promise<[string, string]> => {
     const bytes = await readFile(join(parentPath, name))
     const isCompressed = bytes[0] === 0x1f && bytes[1] === 0x8b
@@ -186,8 +186,10 @@ test('no secret of these flows is in the log, a file, a spool, a segment, the in
   expect((await server.rest.call('CreateGroup', { parent: org.group, group: { name: freshName('last') } }, { token: org.token, requestId })).code).toBe(0)
   const { events } = await api('ListAuditEvents', { pageSize: 200 }, await server.operatorToken())
   const listed = JSON.stringify(events)
+  // A stop may have time to remove the spools.
+  const spools = await filesIn(directory, '.jsonl')
   await server.stop()
-  const files = await filesIn(directory)
+  const files = new Map([...spools, ...(await filesIn(directory))])
   const ofTrail = [...files].filter(([path]) => /^(audit|registry)/.test(path))
   const places = new Map([['the log', JSON.stringify(server.logs)], ['the list', listed], ...ofTrail])
   // Each form of the trail is among the places.
