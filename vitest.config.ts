@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
@@ -29,6 +30,23 @@ function leftOutCampaigns(): string[] {
   return Object.keys(campaigns).filter((file) => !chosen.includes(file))
 }
 
+/**
+ * A folder for the files of the tests, in memory if there is room: servers wait for the disk at each commit, most of the time of many tests. It goes with this
+ * process. Undefined where memory has too little room, or programs in it do not run.
+ */
+function folderInMemory(): string | undefined {
+  const memory = '/dev/shm'
+  if (!existsSync(memory)) return undefined
+  const { bavail, bsize } = statfsSync(memory)
+  if (bavail * bsize < 8 * 2 ** 30) return undefined
+  const folder = mkdtempSync(join(memory, 'taproot-tests-'))
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+  const program = join(folder, 'program')
+  writeFileSync(program, '#!/bin/sh\n', { mode: 0o700 })
+  return spawnSync(program).status === 0 ? folder : undefined
+}
+
+const temporaryFolder = folderInMemory()
 const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 
 /**
@@ -66,6 +84,7 @@ export default defineConfig({
     // Files wait for servers, leases and outages during a third of their time. Two more workers than cores fill that.
     maxWorkers: Math.min(4, availableParallelism() + 2),
     env: {
+      ...(temporaryFolder === undefined ? {} : { TMPDIR: temporaryFolder }),
       // Workers, and the programs that tests start: see test/support/parts/own-program.ts.
       NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'node-compile-cache'),
       // Programs in Go (etcd, kube-apiserver, kubectl, helm) collect garbage less often: an API server starts in two thirds of the processor time.
