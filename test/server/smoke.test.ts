@@ -4,10 +4,16 @@ import { describeOnStores } from '../support/parts/require-part.ts'
 
 describeOnStores('a whole server', (store) => {
   let server: TestServer
+  let threads = 0
+  const count = (): void => void (threads += 1)
   beforeAll(async () => {
+    process.on('worker', count)
     server = await startTestServer({ store })
   })
-  afterAll(() => server.stop())
+  afterAll(async () => {
+    process.off('worker', count)
+    await server.stop()
+  })
 
   test.each(['rest', 'grpc'] as const)('over %s an owner creates, reads, changes and deletes a group', async (transport) => {
     const apiClient = server[transport]
@@ -22,5 +28,9 @@ describeOnStores('a whole server', (store) => {
     expect(list).toMatchObject({ groups: [changed], totalCount: '1', skipped: 0 })
     expect(ok(await apiClient.call('DeleteGroup', { uid }, { token }))).toEqual({})
     expect((await apiClient.call('GetGroup', { uid }, { token })).code).toBe(5)
+  })
+
+  test('no thread starts for contents of images and catalogues that do not exist', () => {
+    expect(threads).toBe(0)
   })
 })

@@ -219,8 +219,8 @@ export class Segments implements ContentsSource {
     const segments = storedContents(this.#options.cache.tables).record?.segments ?? []
     const paths = await this.#files.have(segments, signal)
     const known = new Map(this.#paths?.map((path, at) => [path, this.#states[at]]))
-    // Opens the files: a damaged one is not served.
-    await this.#thread.ask({ kind: 'images', paths, images: [] })
+    // Opens the files: a damaged one is not served. Without files before and now, no thread starts.
+    if (paths.length + (this.#paths ?? []).length > 0) await this.#thread.ask({ kind: 'images', paths, images: [] })
     const states = await Promise.all(paths.map(async (path) => known.get(path) ?? this.#statesIn(paths, path)))
     this.#paths = paths
     this.#states = states
