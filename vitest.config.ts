@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
-import { availableParallelism } from 'node:os'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
 import { campaigns, chosenCampaigns, SpreadCampaigns } from './test/file-order.ts'
@@ -30,15 +30,19 @@ function leftOutCampaigns(): string[] {
   return Object.keys(campaigns).filter((file) => !chosen.includes(file))
 }
 
+const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = process.env
+const isFullTier = TAPROOT_TESTS === 'full'
+
 /**
  * A folder for the files of the tests, in memory if there is room: servers wait for the disk at each commit, most of the time of many tests. It goes with this
  * process. Undefined where memory has too little room, or programs in it do not run.
  */
 function folderInMemory(): string | undefined {
   const memory = '/dev/shm'
-  if (!existsSync(memory)) return undefined
+  // The full tier has large files.
+  if (isFullTier || !existsSync(memory)) return undefined
   const { bavail, bsize } = statfsSync(memory)
-  if (bavail * bsize < 8 * 2 ** 30) return undefined
+  if (Math.min(bavail * bsize, process.availableMemory()) < 12 * 2 ** 30) return undefined
   const folder = mkdtempSync(join(memory, 'taproot-tests-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
   const program = join(folder, 'program')
@@ -54,8 +58,6 @@ const clusterTests = 'test/e2e/cluster/**/*.test.ts'
  * what the cluster itself does for tests run in the full tier.
  */
 const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
-const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = process.env
-const isFullTier = TAPROOT_TESTS === 'full'
 /** Files that run by their path only, in this tier. The other campaigns run among all tests: they mostly wait, and the others use the processor meanwhile. */
 const leftOut = leftOutCampaigns()
 
@@ -125,6 +127,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'cluster',
+          // The disks of its nodes are too large for memory.
+          env: { TMPDIR: tmpdir() },
           include: isFullTier ? [clusterTests] : shortClusterTests,
           fileParallelism: false,
           sequence: { groupOrder: 1 },
