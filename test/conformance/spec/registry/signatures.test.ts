@@ -151,7 +151,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#pull-policies
-    test('a signature that is too large or malformed is none, and one that cannot be read now is not known', async () => {
+    test('a signature that is too large or malformed does not count, and one that cannot be read now is not known', async () => {
       const { world, reader, image } = await makeWorld()
       const keys = newKeys()
       const uid = await create(world, requiring({ keys: [pemOf(keys)] }))

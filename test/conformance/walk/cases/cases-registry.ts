@@ -113,6 +113,50 @@ const digest = `sha256:${'0'.repeat(64)}`
 const endTime = '2999-01-01T00:00:00.000Z'
 const exception = (fields: JsonObject): JsonObject => ({ exceptions: [{ digest, endTime, ...fields }] })
 
+const signed = (requireSignature: JsonObject): JsonObject => ({ rules: [{ requireSignature, mode: 'WARN' }] })
+const identified = (fields: JsonObject): JsonObject => signed({ identities: [{ issuer: 'https://issuer.example', subject: 'a', ...fields }] })
+
+const badSignatures: readonly BadField[] = [
+  { what: 'a signature by nobody', set: signed({}), fields: ['rules.require_signature'] },
+  { what: 'a key that is none', set: signed({ keys: ['a key'] }), fields: ['rules.require_signature.keys'] },
+  {
+    what: 'more than 10 keys',
+    breaks: ['rules.require_signature.keys:repeated.max_items'],
+    set: signed({ keys: Array.from({ length: 11 }, () => 'a key') }),
+  },
+  { what: 'an empty key', breaks: ['rules.require_signature.keys[]:string.min_len'], set: signed({ keys: [''] }) },
+  { what: 'a key that is too long', breaks: ['rules.require_signature.keys[]:string.max_len'], set: signed({ keys: [long(2_049)] }) },
+  {
+    what: 'more than 20 identities',
+    breaks: ['rules.require_signature.identities:repeated.max_items'],
+    set: signed({ identities: Array.from({ length: 21 }, () => ({ issuer: 'a', subject: 'a' })) }),
+  },
+  { what: 'an identity without an issuer', breaks: ['rules.require_signature.identities.issuer:required'], set: identified({ issuer: '' }) },
+  {
+    what: 'an issuer that is too long',
+    breaks: ['rules.require_signature.identities.issuer:string.max_len'],
+    set: identified({ issuer: long(513) }),
+  },
+  {
+    what: 'an identity without a subject',
+    breaks: ['rules.require_signature.identities.subject_condition:oneof.required'],
+    set: signed({ identities: [{ issuer: 'a' }] }),
+    fields: ['rules.require_signature.identities.subject'],
+  },
+  { what: 'an empty subject', breaks: ['rules.require_signature.identities.subject:string.min_len'], set: identified({ subject: '' }) },
+  { what: 'a subject that is too long', breaks: ['rules.require_signature.identities.subject:string.max_len'], set: identified({ subject: long(1_025) }) },
+  {
+    what: 'an empty pattern',
+    breaks: ['rules.require_signature.identities.subject_pattern:string.min_len'],
+    set: signed({ identities: [{ issuer: 'a', subjectPattern: '' }] }),
+  },
+  {
+    what: 'a pattern that is too long',
+    breaks: ['rules.require_signature.identities.subject_pattern:string.max_len'],
+    set: signed({ identities: [{ issuer: 'a', subjectPattern: long(1_025) }] }),
+  },
+]
+
 const badPullPolicy: readonly BadField[] = [
   { what: 'no name', breaks: ['name:required'], clear: ['name'] },
   { what: 'a name with a space', breaks: ['name:string.pattern'], set: { name: 'a name' } },
@@ -148,6 +192,7 @@ const badPullPolicy: readonly BadField[] = [
   { what: 'an age of more than a century', set: { rules: [{ maxAgeDays: 36_501, mode: 'WARN' }] }, fields: ['rules.max_age_days'] },
   { what: 'a rule that asks for no SBOM', set: { rules: [{ requireSbom: false, mode: 'WARN' }] }, fields: ['rules.require_sbom'] },
   { what: 'a rule that denies no deprecated tag', set: { rules: [{ denyDeprecated: false, mode: 'WARN' }] }, fields: ['rules.deny_deprecated'] },
+  ...badSignatures,
   {
     what: 'more than 200 exceptions',
     breaks: ['exceptions:repeated.max_items'],
