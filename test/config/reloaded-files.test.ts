@@ -278,3 +278,23 @@ test('an unreadable file at the start is reported with its setting', async () =>
     `api.tls.certFile (TAPROOT_API_TLS_CERT_FILE): ${secret.path('tls.crt')}: the file contains no certificate (PEM)`,
   )
 })
+
+test('a file that is no trusted root ends the start, and later the previous content stays in use', async () => {
+  const root = '{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}'
+  const secret = await mounted({ 'trusted_root.json': root })
+  const path = secret.path('trusted_root.json')
+  const files = new ReloadedFiles(silentLog)
+  const read = (): { readonly current: { readonly root: Buffer } } => {
+    return files.read({ root: { setting: 'registry.signatures.trustedRootFile', path, kind: 'trustedRoot' } })
+  }
+  const group = read()
+  for (const content of ['', 'null', '[]', '{}', '{"mediaType": 7}', root.slice(1)]) {
+    await writeFile(path, content)
+    expect(read).toThrow('registry.signatures.trustedRootFile')
+    await files.lookAgain()
+    expect(group.current.root.toString()).toBe(root)
+  }
+  await writeFile(path, `${root}\n`)
+  await files.lookAgain()
+  expect(group.current.root.toString()).toBe(`${root}\n`)
+})

@@ -154,6 +154,22 @@ describe('a requirement', () => {
     expect(violations({})).toEqual(['rule'])
   })
 
+  test('is not known for a certificate without a trusted root, and violated without any signature', async () => {
+    const trustProblem = 'no trusted root is configured'
+    const requirement = create(PullPolicy_SignatureRequirementSchema, {
+      identities: [{ issuer: identity.issuer, subjectCondition: { case: 'subject', value: identity.subject } }],
+    })
+    const held = await forms.bundle({ keys: newKeys(), keyless: { authority } }, { digest: subject })
+    const signatures = [readSignature(held, { subject, trust: undefined })]
+    expect(signatureAnswer(requirement, { signatures, faults: [], gap: '', trustProblem })).toEqual({
+      outcome: 'unknown',
+      reason: 'requireSignature: not known, because no trusted root is configured',
+    })
+    expect(signatureAnswer(requirement, { signatures: [], faults: [], gap: '', trustProblem }).outcome).toBe('violated')
+    const checked = [readSignature(held, context)]
+    expect(signatureAnswer(requirement, { signatures: checked, faults: [], gap: '', trustProblem: '' }).outcome).toBe('passed')
+  })
+
   test('compares issuers exactly, and subjects by the whole text', () => {
     const signature: Signature = { signer: identity, hasCertificate: true, problem: '', isSignedBy: () => false }
     const outcomeOf = (issuer: string, sort: 'subject' | 'subjectPattern', value: string): string => {
