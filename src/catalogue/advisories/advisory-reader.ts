@@ -12,7 +12,7 @@ import {
   type PackageAdvisory,
   type PackageAdvisoryQuery,
 } from '../../cache/lists/advisory-source.ts'
-import { metaOf, openForReading } from '../files/catalogue-file.ts'
+import { metaOf, openForReading } from '../../store/sqlite/catalogue-file.ts'
 import { NumberSet } from '../files/number-set.ts'
 import { RowIndex } from '../files/row-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'

@@ -1,5 +1,5 @@
 import type { FactFacet } from './facts.ts'
-import type { CatalogueTables } from '../files/catalogue-file.ts'
+import type { CatalogueTables } from '../../store/sqlite/catalogue-file.ts'
 import { listTables } from '../files/row-lists.ts'
 
 /**

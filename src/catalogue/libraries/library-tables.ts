@@ -1,4 +1,4 @@
-import type { CatalogueTables } from '../files/catalogue-file.ts'
+import type { CatalogueTables } from '../../store/sqlite/catalogue-file.ts'
 import { listTables } from '../files/row-lists.ts'
 
 /**

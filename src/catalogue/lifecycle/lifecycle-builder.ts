@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { LifecycleCycle, LifecycleProduct } from '../../cache/lists/lifecycle-source.ts'
-import { openForWriting, setMeta } from '../files/catalogue-file.ts'
+import { openForWriting, setMeta } from '../../store/sqlite/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { ImportedRows } from '../files/imported-rows.ts'
 import { lifecycleTables } from './lifecycle-tables.ts'

@@ -1,6 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { FoundCycle, LifecycleCycle, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
-import { openForReading } from '../files/catalogue-file.ts'
+import { openForReading } from '../../store/sqlite/catalogue-file.ts'
 import { lifecycleTables } from './lifecycle-tables.ts'
 
 /** Returns a version without a `v` before its first digit. */

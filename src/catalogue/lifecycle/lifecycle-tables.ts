@@ -1,4 +1,4 @@
-import type { CatalogueTables } from '../files/catalogue-file.ts'
+import type { CatalogueTables } from '../../store/sqlite/catalogue-file.ts'
 
 /**
  * The tables of a catalogue of life cycles:

@@ -5,7 +5,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { digestOf, digestOfHex, type Digest } from '../../base/digest.ts'
 import { platformRepository, type Upstream } from '../../registry/index.ts'
-import { CatalogueError } from '../files/catalogue-file.ts'
+import { CatalogueError } from '../../store/sqlite/catalogue-file.ts'
 import type { PublishedCatalogue } from './catalogue-record.ts'
 
 const manifestType = 'application/vnd.oci.image.manifest.v1+json'

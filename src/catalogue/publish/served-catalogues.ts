@@ -6,7 +6,7 @@ import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type { CatalogueKind, CatalogueSources } from '../../cache/lists/catalogue-sources.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
-import { CatalogueError } from '../files/catalogue-file.ts'
+import { CatalogueError } from '../../store/sqlite/catalogue-file.ts'
 import type { CatalogueFiles } from './catalogue-files.ts'
 import { cataloguesKey, storedCatalogues, type PublishedCatalogue } from './catalogue-record.ts'
 

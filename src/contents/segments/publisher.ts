@@ -1,6 +1,7 @@
 import { rename, rm } from 'node:fs/promises'
 import type { ImageName } from '../../cache/lists/contents-source.ts'
-import { CatalogueError, deleteCatalogue, formatOf, pushCatalogue } from '../../catalogue/index.ts'
+import { deleteCatalogue, pushCatalogue } from '../../catalogue/index.ts'
+import { CatalogueError, formatOf } from '../../store/sqlite/catalogue-file.ts'
 import { errorText } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { DatabaseSync } from 'node:sqlite'
-import { openForWriting } from '../../catalogue/index.ts'
+import { openForWriting } from '../../store/sqlite/catalogue-file.ts'
 import type { ContentsFacts, ImageName } from '../../cache/lists/contents-source.ts'
 import type { ImageIndex } from '../image-contents.ts'
 import type { ImagePackage } from '../package.ts'

@@ -1,5 +1,5 @@
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
-import { openForReading } from '../../catalogue/index.ts'
+import { openForReading } from '../../store/sqlite/catalogue-file.ts'
 import type { Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
 import type {

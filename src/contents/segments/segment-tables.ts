@@ -1,4 +1,4 @@
-import type { CatalogueTables } from '../../catalogue/index.ts'
+import type { CatalogueTables } from '../../store/sqlite/catalogue-file.ts'
 
 /**
  * The tables of a segment:

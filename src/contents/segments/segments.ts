@@ -20,8 +20,9 @@ import type {
   ReadImage,
 } from '../../cache/lists/contents-source.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import { CatalogueError, fetchCatalogue } from '../../catalogue/index.ts'
+import { fetchCatalogue } from '../../catalogue/index.ts'
 import type { Upstream } from '../../registry/index.ts'
+import { CatalogueError } from '../../store/sqlite/catalogue-file.ts'
 import type { Store } from '../../store/store.ts'
 import { contentsKey, storedContents, type Segment } from './contents-record.ts'
 import type { RepoState } from './segment-reader.ts'
