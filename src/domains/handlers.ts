@@ -87,6 +87,9 @@ import {
   listVulnerabilities,
 } from '../contents/index.ts'
 import {
+  createDeployment,
+  getDeployment,
+  updateDeployment,
   getRepoReadme,
   updateRepoReadme,
   getArchitectures,
@@ -188,6 +191,9 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,
   'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
   'taproot.registry.v1.Registry/GetImageConfig': getImageConfig,
+  'taproot.registry.v1.Registry/CreateDeployment': createDeployment,
+  'taproot.registry.v1.Registry/GetDeployment': getDeployment,
+  'taproot.registry.v1.Registry/UpdateDeployment': updateDeployment,
   'taproot.registry.v1.Registry/GetRepoCountBySource': getRepoCountBySource,
   'taproot.registry.v1.Registry/GetRepoTagsSummary': summarizeTags,
   'taproot.registry.v1.Registry/ListEolTags': listEolTagsV1,

@@ -8,16 +8,13 @@ const unserved: Readonly<Record<string, string>> = {
   'ping.v1.PingService/Ping': 'GET /ping/v1/ping',
   'registry.v1.Apko/BuildImage': 'POST /apko/v1/build/{repo_uidp=**}',
   'registry.v1.Apko/ResolveConfig': 'POST /apko/v1/resolve/{repo_uidp=**}',
-  'registry.v1.Registry/CreateDeployment': 'POST /registry/v1/repos/{parent_id=**}/deployment',
   'registry.v1.Registry/GetBuildStatus': 'GET /registry/v1/buildstatus',
-  'registry.v1.Registry/GetDeployment': 'GET /registry/v1/repos/{repo_id=**}/deployment',
   'registry.v1.Registry/GetPackageVersionMetadata': 'GET /registry/v1/versions/{package=**}',
   'registry.v1.Registry/GetRawSbom': 'GET /registry/v1/repos/{repo_id=**}/digest/{digest=*}/rawsbom',
   'registry.v1.Registry/GetSbom': 'GET /registry/v1/repos/{repo_id=**}/digests/{digest=*}/sbom',
   'registry.v1.Registry/GetUpdateStatus': 'GET /registry/v1/repos/{repo_id=**}:updatestatus',
   'registry.v1.Registry/ListBuildReports': 'GET /registry/v1/buildreports',
   'registry.v1.Registry/ListManifestMetadata': 'GET /registry/v1/repos/{repo_id=**}/manifestmetdata',
-  'registry.v1.Registry/UpdateDeployment': 'PUT /registry/v1/repos/{repo_id=**}/deployment',
 }
 
 /** The names of the methods of version 1 that are not served, without the prefix of packages. They are code 12 (docs/spec/version-1.md#methods). */

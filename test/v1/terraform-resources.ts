@@ -82,8 +82,12 @@ export interface ResourceType {
   readonly computed?: readonly string[]
   /** What another client changes. */
   readonly behind?: (id: string, place: TerraformPlace) => ProviderCall
-  /** How another client deletes the record. */
-  readonly remove: string
+  /** How another client deletes the record: a method for the uid, or a call. */
+  readonly remove: string | ((id: string) => ProviderCall)
+}
+
+function withoutCharts(repoId: string): ProviderCall {
+  return ['Registry/UpdateDeployment', { repoId }]
 }
 
 const issuer = 'https://issuer.example'
@@ -279,5 +283,27 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
     computed: ['lastUpdated', 'digest'],
     behind: (id) => ['Registry/UpdateTag', { id, deprecated: true }],
     remove: 'DeleteTag',
+  },
+  // Its delete is an update without charts.
+  image_repo_deployment: {
+    calls: {
+      create: (parentId, attributes) => ['Registry/CreateDeployment', { parentId, ...attributes }],
+      read: (repoId) => ['Registry/GetDeployment', { repoId }],
+      update: (repoId, attributes) => ['Registry/UpdateDeployment', { repoId, ...attributes }],
+      delete: withoutCharts,
+      recordIn: (body) => (itemsOf(body, 'charts').length === 0 ? undefined : body),
+      idOf: ({ id }) => String(id),
+      forgives: false,
+    },
+    inRepo: true,
+    first: () => ({ charts: [{ repo: 'oci://charts.example/nginx' }] }),
+    changes: {
+      'another chart': () => ({
+        charts: [{ repo: 'oci://charts.example/nginx' }, { repo: 'https://charts.example', chart: 'web', source: 'https://git.example' }],
+      }),
+      'no longer the first': () => ({ charts: [{ repo: 'https://charts.example', chart: 'web' }] }),
+    },
+    behind: (repoId) => ['Registry/UpdateDeployment', { repoId, charts: [{ repo: 'oci://other.example' }] }],
+    remove: withoutCharts,
   },
 }

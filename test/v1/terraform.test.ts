@@ -129,7 +129,8 @@ specSuite(
       const place = await newPlace()
       const { id } = await created(type, place)
       const { token } = organisation
-      await spec.ok(type.remove, { uid: id }, { token })
+      const [rpc, request] = typeof type.remove === 'string' ? [type.remove, { uid: id }] : type.remove(id)
+      await spec.ok(rpc, request, { token })
       expect(await read(type, id)).toBeUndefined()
       const again = await created(type, place)
       await expectPlanned(type, again.id, type.first(place))

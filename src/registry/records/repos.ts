@@ -4,6 +4,7 @@ import { cascadeKey } from '../../store/keys.ts'
 import { defineKind, type Extra, type Planning } from '../../engine/kind.ts'
 import { assertOverlay } from './overlay-rules.ts'
 import { readmeKey } from '../readme/readme.ts'
+import { deploymentKey } from './deployments.ts'
 import { assertReachable, type RepoRecord } from './repo-rules.ts'
 import { mirroringIdentities, settleSync, shownRepo, sourceFilter } from './synced-repos.ts'
 
@@ -28,7 +29,7 @@ export function removedRepoKey(repo: string): string {
 }
 
 /**
- * Returns the writes for a repo's deletion. Its readme is removed at once, its tags after the deletion mark, its bytes later. History is
+ * Returns the writes for a repo's deletion. Its readme and its deployment are removed at once, its tags after the deletion mark, its bytes later. History is
  * kept (docs/spec/conventions.md#deletion-order).
  */
 function removal(planning: Planning, record: CachedRecord): Extra {
@@ -37,6 +38,7 @@ function removal(planning: Planning, record: CachedRecord): Extra {
       { kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) },
       { kind: 'put', key: removedRepoKey(record.uid), value: Buffer.from(String(planning.nowMs)) },
       { kind: 'delete', key: readmeKey(record.uid) },
+      { kind: 'delete', key: deploymentKey(record.uid) },
     ],
   }
 }

@@ -15,6 +15,7 @@ export const noReferences: readonly string[] = [
   ...['Group', 'Role', 'RoleBinding', 'IdentityProvider', 'ExternalGroupRoleMapping'].map((kind) => `iam.v1.${kind}.id`),
   ...[
     'registry.v1.Repo.*',
+    'registry.v1.HelmChart.*',
     'registry.v1.GetImageConfigRequest.arch',
     'registry.v1.GetSizeRequest.arch',
     'registry.v1.CustomOverlay.*',

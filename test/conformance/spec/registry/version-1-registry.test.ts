@@ -50,6 +50,34 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
     expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo }, { token }), { code: 3, fields: ['readme'] })
   })
 
+  // docs/spec/version-1.md#deployments
+  test('a repo has the charts of its deployment, until they or the repo are removed', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const repoId = String((await spec.ok('Registry/CreateRepo', { parentId: group, repo: { name: freshName('repo') } }, { token }))['id'])
+    const [charts, other] = [[{ repo: 'oci://charts.example/app' }], [{ repo: 'https://charts.example', chart: 'web', source: 'https://git.example' }]]
+    expect(await spec.ok('Registry/GetDeployment', { repoId }, { token })).toEqual({ id: repoId, charts: [] })
+    const dry = await spec.ok('Registry/CreateDeployment', { parentId: repoId, charts }, { token, validateOnly: true })
+    expect(dry).toEqual({ id: repoId, charts })
+    const once = { token, idempotencyKey: freshName('key') }
+    const made = await spec.call('Registry/CreateDeployment', { parentId: repoId, charts }, once)
+    expect(made.body).toEqual({ id: repoId, charts })
+    expect((await spec.call('Registry/CreateDeployment', { parentId: repoId, charts }, once)).body).toEqual(made.body)
+    expectFailure(await spec.call('Registry/CreateDeployment', { parentId: repoId, charts: other }, { token }), { code: 6 })
+    expect(await spec.ok('Registry/UpdateDeployment', { repoId, charts: other }, { token })).toEqual({ id: repoId, charts: other })
+    const stale = { token, ifMatch: 'stale' }
+    expectFailure(await spec.call('Registry/UpdateDeployment', { repoId, charts }, stale), { code: 10, reason: 'ETAG_MISMATCH' })
+    expect(await spec.ok('Registry/GetDeployment', { repoId }, { token })).toEqual({ id: repoId, charts: other })
+    for (let times = 0; times < 2; times++) expect(await spec.ok('Registry/UpdateDeployment', { repoId }, { token })).toEqual({ id: repoId, charts: [] })
+    await spec.ok('Registry/CreateDeployment', { parentId: repoId, charts }, { token })
+    const kept = () => spec.server.running.engine.store.get(`x/deployment/${repoId}`, AbortSignal.timeout(60_000))
+    expect(await kept()).toBeDefined()
+    await spec.ok('DeleteRepo', { uid: repoId }, { token })
+    expect(await kept()).toBeUndefined()
+    expectFailure(await spec.call('Registry/GetDeployment', { repoId }, { token }), { code: 5 })
+    expectFailure(await spec.call('Registry/UpdateDeployment', { repoId, charts }, { token }), { code: 5 })
+    expect(await kept()).toBeUndefined()
+  })
+
   // docs/spec/version-1.md#tags
   test('a tag without a digest keeps its digest, and lists have all families of tags', async () => {
     const organisation = await makeOrganisation(spec.server)

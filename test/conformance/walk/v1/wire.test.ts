@@ -21,6 +21,7 @@ const role = { id: text, name: text, capabilities: ['groups.list'] } as JsonObje
 const binding = { id: text, identity: text, group: text, role: text } as JsonObject
 const identity = { id: text, name: text, createdAt: time, updatedAt: time, claimMatch: { issuer: text, subject: text } } as JsonObject
 const repo = { id: text, name: text, createTime: time } as JsonObject
+const chart = { repo: text, chart: text }
 const tag = { id: text, name: text, digest: text, lastUpdated: time } as JsonObject
 const provider = { id: text, name: text, defaultRole: text, oidc: { issuer: text, clientId: text } } as JsonObject
 const association = { group: text, name: text, amazon: { account: text } } as JsonObject
@@ -51,6 +52,9 @@ const answers: Readonly<Record<string, Required>> = {
   'Registry/UpdateRepo': () => repo,
   'Registry/ListRepos': some(repo),
   'Registry/DeleteRepo': () => ({}),
+  'Registry/CreateDeployment': () => ({ id: text, charts: [chart] }) as JsonObject,
+  'Registry/UpdateDeployment': () => ({ id: text, charts: [chart] }) as JsonObject,
+  'Registry/GetDeployment': () => ({ id: text, charts: [chart] }) as JsonObject,
   'Registry/CreateTag': () => tag,
   'Registry/UpdateTag': () => ({ ...tag, deprecated: true }),
   'Registry/ListTags': some(tag),

@@ -4,13 +4,15 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Deployment } from "../../registry/v1/registry_pb.ts";
+import { file_taproot_registry_v1_registry } from "../../registry/v1/registry_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file taproot/store/v1/registry.proto.
  */
 export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIsoECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARIaChJmaXJzdF9wdXNoX3RpbWVfbXMYESABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgsKCV9pc19pbWFnZSJ0Cg1DaGlsZE1hbmlmZXN0Eg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDEhIKCm1lZGlhX3R5cGUYAyABKAkSFAoMYXJjaGl0ZWN0dXJlGAQgASgJEgoKAm9zGAUgASgJEg8KB3ZhcmlhbnQYBiABKAkiLQoNQmxvYlJlZmVyZW5jZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyJbCgpCbG9iUmVjb3JkEgwKBHNpemUYASABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAIgASgJEhUKDXRvdWNoX3RpbWVfbXMYAyABKAMSDwoHY291bnRlZBgEIAEoCCIxCg1IaXN0b3J5UmVjb3JkEg4KBmRpZ2VzdBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAyJFCgtIaXN0b3J5SGVhZBIUCgxsYXN0X3RpbWVfbXMYASABKAMSDgoGZGlnZXN0GAIgASgJEhAKCHNlcXVlbmNlGAMgASgDIqwECg9SZWdpc3RyeVRyYWZmaWMSEgoKcmVwb3NpdG9yeRgBIAEoCRIYCgdyZXBvX2lkGAIgASgJUgdyZXBvX2lkEhAKA3RhZxgDIAEoCUgAiAEBEg4KBmRpZ2VzdBgEIAEoCRITCgZtZXRob2QYBSABKAlIAYgBARIMCgR0eXBlGAYgASgJEgwKBHdoZW4YByABKAkSEAoIbG9jYXRpb24YCCABKAkSJgoOcmVtb3RlX2FkZHJlc3MYCSABKAlSDnJlbW90ZV9hZGRyZXNzEh4KCnVzZXJfYWdlbnQYCiABKAlSCnVzZXJfYWdlbnQSNQoTdGFnX3ByZXZpb3VzX2RpZ2VzdBgLIAEoCUgCUhN0YWdfcHJldmlvdXNfZGlnZXN0iAEBEhYKCXN1YmRvbWFpbhgMIAEoCUgDiAEBEjAKBWVycm9yGA0gASgLMiEudGFwcm9vdC5zdG9yZS52MS5SZWdpc3RyeUZhaWx1cmUSJwoMZGlzcGxheV9uYW1lGA4gASgJSARSDGRpc3BsYXlfbmFtZYgBARJKCg5wb2xpY3lfcmVzdWx0cxgPIAMoCzIiLnRhcHJvb3Quc3RvcmUudjEuUHVsbFBvbGljeVJlc3VsdFIOcG9saWN5X3Jlc3VsdHNCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0QgwKCl9zdWJkb21haW5CDwoNX2Rpc3BsYXlfbmFtZSKBAQoQUHVsbFBvbGljeVJlc3VsdBIcCglwb2xpY3lfaWQYASABKAlSCXBvbGljeV9pZBIgCgtwb2xpY3lfbmFtZRgCIAEoCVILcG9saWN5X25hbWUSDAoEbW9kZRgDIAEoCRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCSJACg9SZWdpc3RyeUZhaWx1cmUSDgoGc3RhdHVzGAEgASgFEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCWIGcHJvdG8z");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIsoECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARIaChJmaXJzdF9wdXNoX3RpbWVfbXMYESABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgsKCV9pc19pbWFnZSJ0Cg1DaGlsZE1hbmlmZXN0Eg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDEhIKCm1lZGlhX3R5cGUYAyABKAkSFAoMYXJjaGl0ZWN0dXJlGAQgASgJEgoKAm9zGAUgASgJEg8KB3ZhcmlhbnQYBiABKAkiLQoNQmxvYlJlZmVyZW5jZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyJbCgpCbG9iUmVjb3JkEgwKBHNpemUYASABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAIgASgJEhUKDXRvdWNoX3RpbWVfbXMYAyABKAMSDwoHY291bnRlZBgEIAEoCCJVChBEZXBsb3ltZW50UmVjb3JkEjMKCmRlcGxveW1lbnQYASABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLkRlcGxveW1lbnQSDAoEZXRhZxgCIAEoCSIxCg1IaXN0b3J5UmVjb3JkEg4KBmRpZ2VzdBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAyJFCgtIaXN0b3J5SGVhZBIUCgxsYXN0X3RpbWVfbXMYASABKAMSDgoGZGlnZXN0GAIgASgJEhAKCHNlcXVlbmNlGAMgASgDIqwECg9SZWdpc3RyeVRyYWZmaWMSEgoKcmVwb3NpdG9yeRgBIAEoCRIYCgdyZXBvX2lkGAIgASgJUgdyZXBvX2lkEhAKA3RhZxgDIAEoCUgAiAEBEg4KBmRpZ2VzdBgEIAEoCRITCgZtZXRob2QYBSABKAlIAYgBARIMCgR0eXBlGAYgASgJEgwKBHdoZW4YByABKAkSEAoIbG9jYXRpb24YCCABKAkSJgoOcmVtb3RlX2FkZHJlc3MYCSABKAlSDnJlbW90ZV9hZGRyZXNzEh4KCnVzZXJfYWdlbnQYCiABKAlSCnVzZXJfYWdlbnQSNQoTdGFnX3ByZXZpb3VzX2RpZ2VzdBgLIAEoCUgCUhN0YWdfcHJldmlvdXNfZGlnZXN0iAEBEhYKCXN1YmRvbWFpbhgMIAEoCUgDiAEBEjAKBWVycm9yGA0gASgLMiEudGFwcm9vdC5zdG9yZS52MS5SZWdpc3RyeUZhaWx1cmUSJwoMZGlzcGxheV9uYW1lGA4gASgJSARSDGRpc3BsYXlfbmFtZYgBARJKCg5wb2xpY3lfcmVzdWx0cxgPIAMoCzIiLnRhcHJvb3Quc3RvcmUudjEuUHVsbFBvbGljeVJlc3VsdFIOcG9saWN5X3Jlc3VsdHNCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0QgwKCl9zdWJkb21haW5CDwoNX2Rpc3BsYXlfbmFtZSKBAQoQUHVsbFBvbGljeVJlc3VsdBIcCglwb2xpY3lfaWQYASABKAlSCXBvbGljeV9pZBIgCgtwb2xpY3lfbmFtZRgCIAEoCVILcG9saWN5X25hbWUSDAoEbW9kZRgDIAEoCRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCSJACg9SZWdpc3RyeUZhaWx1cmUSDgoGc3RhdHVzGAEgASgFEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCWIGcHJvdG8z", [file_taproot_registry_v1_registry]);
 
 /**
  * A manifest of a repo, by its digest. Digests are texts such as `sha256:...`.
@@ -248,6 +250,30 @@ export const BlobRecordSchema: GenMessage<BlobRecord> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 3);
 
 /**
+ * The Helm charts of a repo, for clients of version 1.
+ *
+ * @generated from message taproot.store.v1.DeploymentRecord
+ */
+export type DeploymentRecord = Message<"taproot.store.v1.DeploymentRecord"> & {
+  /**
+   * @generated from field: taproot.registry.v1.Deployment deployment = 1;
+   */
+  deployment?: Deployment | undefined;
+
+  /**
+   * @generated from field: string etag = 2;
+   */
+  etag: string;
+};
+
+/**
+ * Describes the message taproot.store.v1.DeploymentRecord.
+ * Use `create(DeploymentRecordSchema)` to create a new message.
+ */
+export const DeploymentRecordSchema: GenMessage<DeploymentRecord> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_registry, 4);
+
+/**
  * One move of a tag. The time is in the key.
  *
  * @generated from message taproot.store.v1.HistoryRecord
@@ -273,7 +299,7 @@ export type HistoryRecord = Message<"taproot.store.v1.HistoryRecord"> & {
  * Use `create(HistoryRecordSchema)` to create a new message.
  */
 export const HistoryRecordSchema: GenMessage<HistoryRecord> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 4);
+  messageDesc(file_taproot_store_v1_registry, 5);
 
 /**
  * The newest record of a tag's history.
@@ -306,7 +332,7 @@ export type HistoryHead = Message<"taproot.store.v1.HistoryHead"> & {
  * Use `create(HistoryHeadSchema)` to create a new message.
  */
 export const HistoryHeadSchema: GenMessage<HistoryHead> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 5);
+  messageDesc(file_taproot_store_v1_registry, 6);
 
 /**
  * Event body for a request to the registry host.
@@ -411,7 +437,7 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
  * Use `create(RegistryTrafficSchema)` to create a new message.
  */
 export const RegistryTrafficSchema: GenMessage<RegistryTraffic> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 6);
+  messageDesc(file_taproot_store_v1_registry, 7);
 
 /**
  * What a pull policy says about a pull.
@@ -456,7 +482,7 @@ export type PullPolicyResult = Message<"taproot.store.v1.PullPolicyResult"> & {
  * Use `create(PullPolicyResultSchema)` to create a new message.
  */
 export const PullPolicyResultSchema: GenMessage<PullPolicyResult> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 7);
+  messageDesc(file_taproot_store_v1_registry, 8);
 
 /**
  * The answer of the registry host to a request that failed.
@@ -489,5 +515,5 @@ export type RegistryFailure = Message<"taproot.store.v1.RegistryFailure"> & {
  * Use `create(RegistryFailureSchema)` to create a new message.
  */
 export const RegistryFailureSchema: GenMessage<RegistryFailure> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 8);
+  messageDesc(file_taproot_store_v1_registry, 9);
 

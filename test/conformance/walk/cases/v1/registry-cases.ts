@@ -22,6 +22,49 @@ function newRepo(world: World, parent = world.group): Promise<string> {
   return made(world, 'CreateRepo', { parent, repo: { name: freshName('repo') } })
 }
 
+const charts: JsonObject[] = [{ source: 'https://charts.example', repo: 'oci://charts.example/app', chart: 'app' }]
+
+const badCharts: readonly BadInput[] = [
+  {
+    what: 'a chart without a repository',
+    breaks: ['charts.repo:required'],
+    request: (valid) => ({ ...valid, charts: [{ chart: 'app' }] }),
+    fields: ['charts.repo'],
+  },
+  ...['source', 'repo', 'chart'].map((name) => ({
+    what: `a ${name} of a chart that is too long`,
+    breaks: [`charts.${name}:string.max_len`],
+    request: (valid: JsonObject) => ({ ...valid, charts: [{ repo: 'a', [name]: long(513) }] }),
+    fields: [`charts.${name}`],
+  })),
+  {
+    what: 'too many charts',
+    breaks: ['charts:repeated.max_items'],
+    request: (valid) => ({ ...valid, charts: Array.from({ length: 21 }, () => ({ repo: 'a' })) }),
+    fields: ['charts'],
+  },
+]
+
+async function deployedRepo(world: World): Promise<string> {
+  const repo = await newRepo(world)
+  await made(world, 'Registry/UpdateDeployment', { repoId: repo, charts })
+  return repo
+}
+
+/** The deployments of version 1. */
+const deploymentV1Cases: Readonly<Record<string, MethodCase>> = {
+  'Registry/CreateDeployment': {
+    request: async (world) => ({ parentId: await newRepo(world), charts }),
+    badInputs: [
+      { what: 'no charts', breaks: ['charts:required'], request: (valid) => ({ ...valid, charts: [] }), fields: ['charts'] },
+      { what: 'a repo that has charts', request: async (_, world) => ({ parentId: await deployedRepo(world), charts }), code: 6 },
+      ...badCharts,
+    ],
+  },
+  'Registry/UpdateDeployment': { request: async (world) => ({ repoId: await deployedRepo(world), charts }), badInputs: badCharts },
+  'Registry/GetDeployment': { request: async (world) => ({ repoId: await deployedRepo(world) }), badInputs: [] },
+}
+
 /** The repos of version 1. */
 const repoV1Cases: Readonly<Record<string, MethodCase>> = {
   'Registry/CreateRepo': {
@@ -220,4 +263,4 @@ const reportV1Cases: Readonly<Record<string, MethodCase>> = {
 }
 
 /** The methods of version 1 in the domain registry. */
-export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...tagV1Cases, ...readV1Cases, ...reportV1Cases }
+export const registryV1Cases: Readonly<Record<string, MethodCase>> = { ...repoV1Cases, ...deploymentV1Cases, ...tagV1Cases, ...readV1Cases, ...reportV1Cases }
