@@ -34,7 +34,7 @@ const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = proce
 const isFullTier = TAPROOT_TESTS === 'full'
 
 /**
- * A folder for the files of the tests, in memory if there is room: servers wait for the disk at each commit, most of the time of many tests. It goes with this
+ * A folder for the files of the tests, in memory if there is room. Many tests mostly wait for the disk: servers do so at each commit. It goes with this
  * process. Undefined where memory has too little room, or programs in it do not run.
  */
 function folderInMemory(): string | undefined {

@@ -71,7 +71,7 @@ export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd')
 }
 
 /**
- * Like `describeOnStores`, on one of both, and on another one after the source tree changes: of suites that reach the store through code that all others use too.
+ * Like `describeOnStores`, on one of both. The source tree decides which. For suites that reach the store only through code that all others use too.
  * In the full tier and with TAPROOT_SPEC_ALL=1 on both.
  */
 export function describeOnChosenStore(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
