@@ -107,7 +107,7 @@ export interface RegistryHost {
   /** Listener for `clientError`: sends an error response for bytes that are not a valid request. */
   readonly unreadable: (error: Error, socket: Duplex) => void
   readonly gate: Gate
-  /** Writes all pending traffic events. */
+  /** Writes all pending traffic events, and ends threads. */
   close(): Promise<void>
 }
 
@@ -152,10 +152,13 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
       if (lacksOneHost(request)) refuse(new RegistryExchange(request, response, { newRequestId, clientAddress }), withoutHost)
       else if (path === '/token') timed(options, response, token(request, response)).catch((error: unknown) => notAnswered(options, response, error))
       else if (path === '/healthz') answerHealth(request, response)
-      else oci(request, response)
+      else oci.handle(request, response)
     },
     unreadable: createUnreadableAnswer((kind) => ({ requestId: newRequestId(), body: errorBody(unreadable[kind]) })),
-    close: () => traffic.close(),
+    async close() {
+      await traffic.close()
+      await oci.close()
+    },
   }
 }
 

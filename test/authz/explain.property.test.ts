@@ -83,8 +83,10 @@ function kindAt(method: MethodRow): string | undefined {
   if (method.scope !== 'scoped' && method.verb !== 'get') return undefined
   const last = placeOf(method)?.at(-1)
   if (last === undefined || last === 'resource') return undefined
-  if (last === 'uid' || last === 'id') return method.kind
-  return last === 'group' ? 'Group' : (resources.get(method.kind ?? '')?.parents.find((parent) => parent !== '/') ?? undefined)
+  if (last === 'group') return 'Group'
+  if (last === 'repo_id') return 'Repo'
+  const isParent = last === 'parent' || (last === 'parent_id' && method.rpc === 'Create')
+  return isParent ? resources.get(method.kind ?? '')?.parents.find((parent) => parent !== '/') : method.kind
 }
 
 const placed = methods.flatMap((method) => {

@@ -76,11 +76,19 @@ async function answerBase(host: OciHost, exchange: RegistryExchange): Promise<vo
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', 2], '{}')
 }
 
+/** The handler of the distribution API. */
+export interface OciHandler {
+  /** Answers a request. Never throws. */
+  handle(request: IncomingMessage, response: ServerResponse): void
+  /** Ends what the handler holds. */
+  close(): Promise<void>
+}
+
 /**
  * Creates the handler of the distribution API (OCI distribution specification 1.1) below `/v2/`. It never throws: every failure gets a
  * response. Bodies are streamed, so the server must not limit the duration of a whole request.
  */
-export function createOciHandler(options: OciHandlerOptions): (request: IncomingMessage, response: ServerResponse) => void {
+export function createOciHandler(options: OciHandlerOptions): OciHandler {
   const { services, upstream, observe, newRequestId = randomUUID } = options
   const cache = new ManifestCache({
     services,
@@ -102,7 +110,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     idleMs: options.idleMs ?? defaultIdleMs,
   }
   const routes = routesOf(options.history)
-  return (request, response) => {
+  const handle: OciHandler['handle'] = (request, response) => {
     const startedMs = performance.now()
     const exchange = new RegistryExchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
     answer(host, routes, exchange)
@@ -113,6 +121,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
         if (!response.writableEnded) response.destroy()
       })
   }
+  return { handle, close: () => host.pullChecks.close() }
 }
 
 /** Answers the request. Resolves with the kind of path. */

@@ -15,7 +15,7 @@ import { tagOf, tagsAt } from '../records/tags.ts'
 import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
 import { RegistryError } from '../registry-error.ts'
 import { IndexParents, type ParentIndex } from './index-parents.ts'
-import { hasPolicies, needSignatures, policiesAbove, type PullPolicyRecord } from './pull-policies.ts'
+import { hasPolicies, policiesAbove, signatureKeys, signaturePolicies, type PullPolicyRecord } from './pull-policies.ts'
 import { Signatures, type FoundSignatures, type SignaturesOptions, type SignedManifest } from './signatures.ts'
 import { verdictOn, type PullVerdict } from './verdict.ts'
 
@@ -146,10 +146,17 @@ export class PullChecks {
     const policies = policiesAbove(tables, pulled.repo)
     if (policies.length === 0) return undefined
     if (remembered !== undefined && this.#holds(pulled.repo, remembered)) {
-      remembered.moment = this.#now()
-      return this.#verdictFrom(pulled, remembered, policies)
+      const verdict = this.#verdictFrom(pulled, remembered, policies)
+      // An exempt pull says nothing about other tags of the manifest.
+      if (verdict !== undefined) remembered.moment = this.#now()
+      return verdict
     }
     return this.#facts(pulled, signal()).then((found) => this.#verdictFrom(pulled, found, policiesAbove(this.#services.cache.tables, pulled.repo)))
+  }
+
+  /** Ends the thread that checks signatures. */
+  close(): Promise<void> {
+    return this.#signatures.close()
   }
 
   #now(): Moment {
@@ -195,9 +202,14 @@ export class PullChecks {
     const shared = publicRoot(tables, settings.registry?.publicOrganization)
     const handMade = tables.table('Advisory')
     const groups = shared === undefined ? lineage(repo) : [...lineage(repo), shared]
-    const signatures = needSignatures(policiesAbove(tables, repo)) ? this.#signatures.basisOf(repo) : []
+    const signing = this.#signingPolicies(repo)
+    const signatures = signing.length === 0 ? [] : [...signing, ...this.#signatures.basisOf(repo)]
     const generations = [manifestGeneration(tables, repo), indexGeneration(tables, repo), ...signatures]
     return [...generations, imageContents?.editionOf(repo), this.#advisories(), shared, ...groups.map((group) => handMade.changeOf(group))]
+  }
+
+  #signingPolicies(repo: Uid): CachedRecord[] {
+    return signaturePolicies(policiesAbove(this.#services.cache.tables, repo))
   }
 
   /** Returns the catalogue of advisories; `loading` while it is not there. */
@@ -213,10 +225,11 @@ export class PullChecks {
   async #facts(pulled: PulledManifest, signal: AbortSignal): Promise<Remembered> {
     const key = keyOf(pulled)
     const basis = this.#basisOf(pulled.repo)
+    const signing = this.#signingPolicies(pulled.repo)
     const others = this.#asking.get(key)
     let asking = others
     if (asking === undefined || !isSame(asking.basis, basis)) {
-      const made: Asking = { basis, known: this.#read(pulled, AbortSignal.timeout(timeoutMs)) }
+      const made: Asking = { basis, known: this.#read(pulled, signing, AbortSignal.timeout(timeoutMs)) }
       const forget = (): void => {
         if (this.#asking.get(key) === made) this.#asking.delete(key)
       }
@@ -226,13 +239,15 @@ export class PullChecks {
     }
     const known = await untilAborted(asking.known, signal)
     const remembered = { basis, known }
+    // Other policies may have other keys.
+    if (!isSame(signing, this.#signingPolicies(pulled.repo))) return this.#facts(pulled, signal)
     // A tag of a signature may have moved before this pull began, and after the others asked.
     if (asking === others && known.signatures !== undefined && !this.#signatures.holds(pulled.repo, known.signatures)) return this.#facts(pulled, signal)
     this.#remembered.set(key, remembered)
     return remembered
   }
 
-  async #read({ repo, digest, tag, bytes }: PulledManifest, signal: AbortSignal): Promise<KnownManifest> {
+  async #read({ repo, digest, tag, bytes }: PulledManifest, signing: readonly CachedRecord[], signal: AbortSignal): Promise<KnownManifest> {
     const record = await heldManifest(this.#services, { repo, digest }, signal)
     // It was deleted since it was found.
     if (record === undefined) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
@@ -246,10 +261,9 @@ export class PullChecks {
     // An image whose configuration names no architecture may still be one of an index.
     const asked = images.length === 0 && runs && parents.length > 0 ? [upstreamDigest] : images
     const signed = [{ digest, upstreamDigest }, ...newestFirst(parents).map(namesOfParent)]
-    const needsSignatures = needSignatures(policiesAbove(this.#services.cache.tables, repo))
     return {
       upstreamDigest,
-      signatures: needsSignatures ? await this.#signatures.of(repo, signed, signal) : undefined,
+      signatures: signing.length === 0 ? undefined : await this.#signatures.of({ repo, manifests: signed, keys: signatureKeys(signing) }, signal),
       images: await this.#services.imageFacts(repo, asked, { key: `pull ${rootOf(repo)}`, signal }),
       parents,
       ...pushesOf([record, ...parents.map((parent) => parent.record)]),

@@ -63,7 +63,13 @@ export function policiesAbove(tables: RecordTables, repo: Uid): readonly CachedR
   return [...lineage(repo)].reverse().flatMap((group) => [...table.matching('parent', group)])
 }
 
-/** True if a rule of the policies asks for signatures. */
-export function needSignatures(policies: readonly CachedRecord[]): boolean {
-  return policies.some((record) => messageOf(record, 'PullPolicy').rules.some(({ condition }) => condition.case === 'requireSignature'))
+/** Returns those of the policies that require signatures. */
+export function signaturePolicies(policies: readonly CachedRecord[]): CachedRecord[] {
+  return policies.filter((record) => messageOf(record, 'PullPolicy').rules.some(({ condition }) => condition.case === 'requireSignature'))
+}
+
+/** Returns the keys of the policies, each once. */
+export function signatureKeys(policies: readonly CachedRecord[]): string[] {
+  const rules = policies.flatMap((record) => messageOf(record, 'PullPolicy').rules)
+  return [...new Set(rules.flatMap(({ condition }) => (condition.case === 'requireSignature' ? condition.value.keys : [])))]
 }

@@ -42,8 +42,8 @@ interface SignatureAnswer {
 const publicKeyPem = /^\s*-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\s*$/
 const curves: ReadonlySet<string | undefined> = new Set(['prime256v1', 'secp384r1'])
 
-function isSupported({ asymmetricKeyType, asymmetricKeyDetails: { namedCurve, modulusLength = 0 } = {} }: KeyObject): boolean {
-  if (asymmetricKeyType === 'rsa') return modulusLength >= 2_048 && modulusLength <= 8_192
+function isSupported({ asymmetricKeyType, asymmetricKeyDetails: { namedCurve, modulusLength = 0, publicExponent = 0n } = {} }: KeyObject): boolean {
+  if (asymmetricKeyType === 'rsa') return modulusLength >= 2_048 && modulusLength <= 8_192 && publicExponent < 2n ** 32n
   return asymmetricKeyType === 'ed25519' || (asymmetricKeyType === 'ec' && curves.has(namedCurve))
 }
 

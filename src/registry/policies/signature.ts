@@ -26,6 +26,8 @@ type Json = Readonly<Record<string, unknown>>
 const bounds = { maxDepth: 32, maxValues: 10_000, maxKeys: 4_000 }
 /** The most keys for which a signature remembers its answer. */
 const rememberedKeys = 200
+/** The most bytes of the certificates in one signature. A larger one takes long to read. */
+const maxCertificateBytes = 16 * 1024
 /** The most entries of logs, and timestamps, in one signature. */
 const maxEntries = 8
 
@@ -120,6 +122,17 @@ function openSignature(held: HeldSignature, subject: Digest): { readonly bundle:
   return { bundle, signed: dsse.preAuthEncoding(envelope.payloadType, envelope.payload) }
 }
 
+/** Throws for certificates that take long to check: large ones, and those with unusual keys of RSA. */
+function assertCheap({ content }: Bundle['verificationMaterial']): void {
+  const certificates = content?.$case === 'x509CertificateChain' ? content.x509CertificateChain.certificates : []
+  const all = content?.$case === 'certificate' ? [content.certificate] : certificates
+  if (all.reduce((sum, { rawBytes }) => sum + rawBytes.length, 0) > maxCertificateBytes) throw new Error('its certificate is too large')
+  for (const { rawBytes } of all) {
+    const { asymmetricKeyDetails: { modulusLength = 0, publicExponent = 0n } = {} } = new NodeCertificate(rawBytes).publicKey
+    if (modulusLength > 8_192 || publicExponent >= 2n ** 32n) throw new Error('its certificate has a key that is not supported')
+  }
+}
+
 type CertificatePart = X509Certificate['root']
 
 /** True if a part of the certificate has exactly these bytes. The library reads text as ASCII, so that other bytes could look like a name. */
@@ -183,6 +196,7 @@ export function readSignature(held: HeldSignature, { subject, trust }: Signature
   const { verificationMaterial: material } = bundle
   if (material.tlogEntries.length > maxEntries || (material.timestampVerificationData?.rfc3161Timestamps.length ?? 0) > maxEntries)
     throw new Error('it has too many entries of logs')
+  assertCheap(material)
   const entity = toSignedEntity(bundle, signed)
   const { signature } = entity.signature
   const hasCertificate = entity.key.$case === 'certificate'

@@ -1,10 +1,11 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { createHash } from 'node:crypto'
 import { parseBoundedJson } from '../../base/bounded-json.ts'
 import { algorithmOf, digestOf, hexOf, parseDigest, type Digest } from '../../base/digest.ts'
-import { errorMessage, errorText } from '../../base/error-text.ts'
+import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import { RecentMap } from '../../base/recent-map.ts'
-import type { Uid } from '../../base/uid.ts'
+import { TaskThread } from '../../base/task-thread.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
 import type { Services } from '../../engine/services.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { ManifestCache } from '../oci/manifests/manifest-cache.ts'
@@ -12,8 +13,8 @@ import { heldBlob } from '../records/blobs.ts'
 import { heldManifest, referrerGeneration, referrersOf } from '../records/manifests.ts'
 import { tagNamed, tagOf } from '../records/tags.ts'
 import { UpstreamError } from '../upstream/upstream.ts'
-import type * as Library from './signature.ts'
-import type { HeldSignature, SignatureContext } from './signature.ts'
+import type { HeldSignature } from './signature.ts'
+import type { CheckedSignature, SignatureTask } from './signature-worker.ts'
 import { signPredicate, type Signature, type SignatureFacts } from './signature-rule.ts'
 
 /** What reading signatures needs. */
@@ -22,6 +23,14 @@ export interface SignaturesOptions {
   readonly manifests: Pick<ManifestCache, 'get'>
   /** Returns the trusted root of sigstore, as JSON; undefined without one. The buffer stays the same until the file changes. */
   readonly trustedRoot: () => Buffer | undefined
+}
+
+/** What signatures are asked for: those of manifests of a repo, and whether keys made them. */
+export interface SignatureQuestion {
+  readonly repo: Uid
+  readonly manifests: readonly SignedManifest[]
+  /** Public keys in PEM form. */
+  readonly keys: readonly string[]
 }
 
 /** A manifest whose signatures count, by its digests. */
@@ -47,18 +56,36 @@ export interface FoundSignatures {
 interface Part {
   readonly signatures: readonly Signature[]
   readonly faults: readonly string[]
-  readonly gap: string
   readonly bytes: number
+  /** False if the repo did not hold all of it. */
+  readonly isWhole: boolean
 }
 
 /** The trusted root. */
 interface Trust {
   readonly source: Buffer | undefined
-  readonly material: SignatureContext['trust']
+  /** The last one that can be used, as JSON. */
+  readonly text: string | undefined
   /** Counts the trusted roots that there were. */
   readonly number: number
   /** Why it cannot be used; empty if it can, and if there is none. */
   readonly problem: string
+}
+
+/** What is left of the limits of one pull. */
+interface Budget {
+  referrers: number
+  signatures: number
+  checks: number
+}
+
+/** One look at the signatures of a manifest. */
+interface Reading extends Pick<SignatureQuestion, 'repo' | 'keys'> {
+  readonly trust: Trust
+  /** A text for all keys. */
+  readonly keysId: string
+  readonly budget: Budget
+  readonly signal: AbortSignal
 }
 
 /** A manifest that may contain signatures of a manifest. */
@@ -67,15 +94,18 @@ interface Candidate {
   readonly subject: Digest
 }
 
-/** Limits of one pull. What is beyond them is not looked at: the newest count. */
-const limits = { manifests: 20, referrers: 1_000, referrersAtOnce: 200, candidates: 20, layers: 20, signatures: 100 } as const
-const maxPayloadBytes = 64 * 1024
-const maxBundleBytes = 256 * 1024
+/**
+ * Limits of one pull. What is beyond them is not looked at: the newest count. Checks are of one signature by one key, and those of Ed25519 take milliseconds.
+ */
+const limits = { manifests: 20, referrers: 1_000, referrersAtOnce: 200, candidates: 20, layers: 20, signatures: 40, checks: 400 } as const
+/** Number of keys to check in one turn of the thread: other organisations wait meanwhile. */
+const keysAtOnce = 20
+const maxBytes = 64 * 1024
 /** The memory for signatures that were checked, in bytes. */
 const rememberedBytes = 16 * 1024 * 1024
 const overheadBytes = 2_048
-/** Time for reading all signatures, and time until signatures that could not be read are read again, in milliseconds. */
-const [timeoutMs, retryMs] = [10_000, 5_000]
+/** Time for one read, and time until signatures that could not be read are read again, in milliseconds. */
+const [readMs, retryMs] = [5_000, 5_000]
 
 const bundleType = /^application\/vnd\.dev\.sigstore\.bundle(?:\.v\d\.\d)?\+json/
 const payloadType = 'application/vnd.dev.cosign.simplesigning.v1+json'
@@ -115,14 +145,25 @@ function layersIn(manifest: Uint8Array): Layer[] {
     return [{ digest: parsed, form: mediaType === payloadType ? 'payload' : 'bundle', annotations: recordIn(annotations) } as const]
   })
   // Cosign adds the newest one at the end.
-  return found.slice(-limits.layers).reverse()
+  const newest = found.slice(-limits.layers).reverse()
+  return [...new Map(newest.map((layer) => [`${layer.digest} ${JSON.stringify(layer.annotations)}`, layer])).values()]
+}
+
+/** Returns what a check found as a signature. */
+function signatureOf(checked: Exclude<CheckedSignature, { readonly fault: string }>): Signature {
+  const { hasCertificate, signer, problem } = checked
+  const signedBy = new Set(checked.signedBy)
+  return { hasCertificate, signer, problem, isSignedBy: (key) => signedBy.has(key) }
 }
 
 /** Reads signatures of manifests from a repo, and checks them once. */
 export class Signatures {
   readonly #options: SignaturesOptions
   readonly #parts = new RecentMap<string, Part>(rememberedBytes, ({ bytes }) => bytes + overheadBytes)
-  #trust: Trust = { source: undefined, material: undefined, number: 0, problem: '' }
+  readonly #reading = new Map<string, Promise<Part>>()
+  /** Checks run in a thread: one takes up to a tenth of a second, and who may push decides what is checked. */
+  readonly #thread = new TaskThread<SignatureTask>(new URL('signature-worker.ts', import.meta.url), {})
+  #trust: Trust = { source: undefined, text: undefined, number: 0, problem: '' }
 
   constructor(options: SignaturesOptions) {
     this.#options = options
@@ -143,32 +184,37 @@ export class Signatures {
     return this.#options.services.clock.now() < untilMs && tags.every(({ name, digest }) => this.#tagged(repo, name) === digest)
   }
 
+  /** Ends the thread. */
+  close(): Promise<void> {
+    return this.#thread.close()
+  }
+
   /** Resolves with the signatures of a manifest, and of the indexes that contain it. Rejects with StoreError, or the signal's reason. */
-  async of(repo: Uid, manifests: readonly SignedManifest[], signal: AbortSignal): Promise<FoundSignatures> {
+  async of({ repo, manifests, keys }: SignatureQuestion, signal: AbortSignal): Promise<FoundSignatures> {
     const subjects = manifests.slice(0, limits.manifests)
     const tags = subjects.map(({ upstreamDigest }) => {
       const name = `sha256-${hexOf(upstreamDigest)}.sig`
       return { name, digest: this.#tagged(repo, name) }
     })
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)])
     const trust = await this.#trusted()
+    const budget: Budget = { ...limits }
+    const reading = { repo, trust, keys, budget, signal, keysId: createHash('sha256').update(JSON.stringify(keys)).digest('hex') }
     const parts: Part[] = []
-    let left: number = limits.signatures
+    let gap = ''
     for (const [at, subject] of subjects.entries()) {
-      for (const candidate of await this.#candidates(repo, { subject, tagged: tags[at]?.digest }, signal)) {
-        if (left <= 0) break
-        const part = await this.#part({ repo, candidate, trust }, { signal, limited })
-        left -= part.signatures.length + part.faults.length
-        parts.push(part)
+      for (const candidate of await this.#candidates(reading, { subject, tagged: tags[at]?.digest })) {
+        if (budget.signatures <= 0 || budget.checks <= 0) break
+        const part = await this.#part(reading, candidate)
+        if (part === undefined) gap = 'signatures cannot be read now'
+        else parts.push(part)
       }
     }
-    const gap = parts.map((part) => part.gap).find((one) => one !== '') ?? ''
     return {
       facts: {
         signatures: parts.flatMap(({ signatures }) => signatures),
         faults: parts.flatMap(({ faults }) => faults),
         gap,
-        trustProblem: trust.material === undefined ? trust.problem || 'no trusted root is configured' : '',
+        trustProblem: trust.text === undefined ? trust.problem || 'no trusted root is configured' : '',
       },
       tags,
       untilMs: gap === '' ? Infinity : this.#options.services.clock.now() + retryMs,
@@ -181,30 +227,33 @@ export class Signatures {
     return tag === undefined ? undefined : tagOf(tag).digest
   }
 
+  /** Resolves with the trusted root. If the newest one cannot be used, the one before stays. */
   async #trusted(): Promise<Trust> {
-    const source = this.#options.trustedRoot()
-    if (this.#trust.source === source) return this.#trust
-    const number = this.#trust.number + 1
-    if (source === undefined) return (this.#trust = { source, material: undefined, number, problem: '' })
-    const { readTrustedRoot } = await loadLibrary()
-    try {
-      this.#trust = { source, material: readTrustedRoot(source.toString()), number, problem: '' }
-    } catch (error) {
-      this.#options.services.log.error('the trusted root of signatures cannot be used', { error: errorText(error) })
-      this.#trust = { source, material: undefined, number, problem: 'the trusted root cannot be used' }
+    for (;;) {
+      const source = this.#options.trustedRoot()
+      if (this.#trust.source === source) return this.#trust
+      const trustedRoot = source?.toString()
+      const problem = trustedRoot === undefined ? '' : ((await this.#thread.ask({ kind: 'root', trustedRoot })) as string) // the answer to this task
+      if (this.#options.trustedRoot() !== source) continue
+      if (problem !== '') this.#options.services.log.error('the trusted root of signatures cannot be used', { error: problem })
+      const text = problem === '' ? trustedRoot : this.#trust.text
+      this.#trust = { source, text, number: this.#trust.number + 1, problem: problem === '' ? '' : 'the trusted root cannot be used' }
     }
-    return this.#trust
   }
 
   /** Resolves with the manifests that may contain signatures: the one that the tag names, and the newest referrers. */
-  async #candidates(repo: Uid, { subject, tagged }: { subject: SignedManifest; tagged: string | undefined }, signal: AbortSignal): Promise<Candidate[]> {
+  async #candidates(
+    { repo, budget, signal }: Reading,
+    { subject, tagged }: { readonly subject: SignedManifest; readonly tagged: string | undefined },
+  ): Promise<Candidate[]> {
     const { services } = this.#options
     const found: { digest: Digest; record: ManifestRecord }[] = []
     for (const name of new Set([subject.digest, subject.upstreamDigest])) {
       let after: Digest | undefined
-      for (let listed = 0; listed < limits.referrers; listed += limits.referrersAtOnce) {
-        const page = { repo, subject: name, limit: limits.referrersAtOnce, ...(after !== undefined && { after }) }
+      while (budget.referrers > 0) {
+        const page = { repo, subject: name, limit: Math.min(budget.referrers, limits.referrersAtOnce), ...(after !== undefined && { after }) }
         const { items, more } = await referrersOf(services, page, signal)
+        budget.referrers -= items.length
         found.push(...items.filter(({ record }) => mayBeSignature(record)))
         after = items.at(-1)?.digest
         if (!more || after === undefined) break
@@ -215,70 +264,101 @@ export class Signatures {
     return [...new Set(digests)].map((digest) => ({ digest, subject: subject.upstreamDigest }))
   }
 
-  /** Resolves with the signatures in a manifest. What was checked is kept: its bytes never change. */
-  async #part(
-    { repo, candidate, trust }: { repo: Uid; candidate: Candidate; trust: Trust },
-    { signal, limited }: { signal: AbortSignal; limited: AbortSignal },
-  ): Promise<Part> {
+  /** Resolves with the signatures in a manifest; undefined if they cannot be read now. What was checked is kept: its bytes never change. */
+  async #part(reading: Reading, candidate: Candidate): Promise<Part | undefined> {
+    const { repo, trust, keysId, budget, signal } = reading
     const { digest, subject } = candidate
-    const key = `${repo} ${digest} ${subject} ${trust.number}`
+    const key = `${repo} ${digest} ${subject} ${trust.number} ${keysId}`
     const known = this.#parts.get(key)
-    if (known !== undefined && (await heldManifest(this.#options.services, { repo, digest }, signal)) !== undefined) return known
+    if (known !== undefined && (await heldManifest(this.#options.services, { repo, digest }, signal)) !== undefined) {
+      budget.signatures -= known.signatures.length + known.faults.length
+      return known
+    }
+    // Pulls by a tag and by its digest wait for the same.
+    const made = this.#reading.get(key) ?? this.#read(reading, candidate)
+    this.#reading.set(key, made)
     try {
-      const part = await this.#read(repo, candidate, { trust: trust.material, signal: limited })
-      this.#parts.set(key, part)
+      const part = await made
+      if (part.isWhole) this.#parts.set(key, part)
       return part
     } catch (error) {
       signal.throwIfAborted()
       const isUnreadable = error instanceof UnreadableError || error instanceof UpstreamError || (error instanceof DomainError && error.code === 14)
-      if (!isUnreadable && !limited.aborted) throw error
+      if (!isUnreadable) throw error
       this.#options.services.log.warn('a signature cannot be read', { repo, digest, error: errorText(error) })
-      return { signatures: [], faults: [], gap: 'signatures cannot be read now', bytes: 0 }
+      return undefined
+    } finally {
+      if (this.#reading.get(key) === made) this.#reading.delete(key)
     }
   }
 
-  async #read(repo: Uid, { digest, subject }: Candidate, { trust, signal }: { trust: SignatureContext['trust']; signal: AbortSignal }): Promise<Part> {
+  async #read(reading: Reading, { digest, subject }: Candidate): Promise<Part> {
+    const { repo, budget, signal } = reading
     const { manifests, services } = this.#options
-    if ((await heldManifest(services, { repo, digest }, signal)) === undefined) return { signatures: [], faults: [], gap: '', bytes: 0 }
-    const manifest = await manifests.get({ repo, digest }, signal)
+    if ((await heldManifest(services, { repo, digest }, signal)) === undefined) return { signatures: [], faults: [], bytes: 0, isWhole: false }
+    const manifest = await inTime(signal, (limited) => manifests.get({ repo, digest }, limited))
     if (manifest === undefined) throw new UnreadableError(`the upstream lacks manifest ${digest}`)
     const signatures: Signature[] = []
     const faults: string[] = []
     let bytes = 0
+    let isWhole = true
     for (const layer of layersIn(manifest.bytes)) {
+      if (budget.signatures <= 0 || budget.checks <= 0) {
+        faults.push('there are too many signatures and keys')
+        isWhole = false
+        break
+      }
+      budget.signatures -= 1
       const held = await this.#held(repo, layer, signal)
       if (held === undefined) {
         faults.push('it is too large, or is not there')
+        isWhole = false
         continue
       }
-      // A check may take milliseconds, and there may be many.
-      await nextTurn()
-      const { readSignature } = await loadLibrary()
-      try {
-        signatures.push(readSignature(held, { subject, trust }))
-        bytes += held.bytes.length + overheadBytes
-      } catch (error) {
-        faults.push(errorMessage(error))
-      }
+      const checked = await this.#checked(reading, { held, subject })
+      if ('fault' in checked) faults.push(checked.fault)
+      else signatures.push(signatureOf(checked))
+      bytes += overheadBytes
     }
-    return { signatures, faults, gap: '', bytes }
+    return { signatures, faults, bytes, isWhole }
+  }
+
+  /** Checks a signature in the thread, where organisations take turns. Time that it takes is no gap: who may push decides about it. */
+  async #checked({ repo, trust, keys, budget, signal }: Reading, { held, subject }: { held: HeldSignature; subject: Digest }): Promise<CheckedSignature> {
+    const turn = { key: rootOf(repo), signal }
+    const signedBy: string[] = []
+    const counted = keys.slice(0, budget.checks)
+    budget.checks -= Math.max(1, counted.length)
+    for (let at = 0; ; at += keysAtOnce) {
+      const task: SignatureTask = { kind: 'check', held, subject, trustedRoot: trust.text, keys: counted.slice(at, at + keysAtOnce) }
+      const checked = (await this.#thread.ask(task, turn)) as CheckedSignature // the answer to this task
+      if ('fault' in checked) return checked
+      signedBy.push(...checked.signedBy)
+      if (at + keysAtOnce >= counted.length) return { ...checked, signedBy }
+    }
   }
 
   /** Resolves with a signature; undefined if the repo does not hold it, or if it is too large. Rejects with UnreadableError if the upstream lacks it. */
   async #held(repo: Uid, { digest, form, annotations }: Layer, signal: AbortSignal): Promise<HeldSignature | undefined> {
     const { services } = this.#options
-    const maxBytes = form === 'payload' ? maxPayloadBytes : maxBundleBytes
     const record = await heldBlob(services, { repo, digest }, signal)
     if (record === undefined || Number(record.size) > maxBytes) return undefined
     // A cast: the record holds nothing else.
-    const bytes = await services.content?.readBlob(repo, { digest: record.upstreamDigest as Digest, maxBytes }, signal)
+    const asked = { digest: record.upstreamDigest as Digest, maxBytes }
+    const bytes = await inTime(signal, (limited) => services.content?.readBlob(repo, asked, limited))
     if (bytes === undefined) throw new UnreadableError(`the upstream lacks blob ${digest}`)
     if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UnreadableError(`blob ${digest} is damaged`)
     return form === 'bundle' ? { form, bytes } : { form, bytes, annotations }
   }
 }
 
-/** Resolves with the checks of signatures. They need a library that takes long to load, and most processes check no signature. */
-async function loadLibrary(): Promise<typeof Library> {
-  return import('./signature.ts')
+/** Resolves with what the upstream answers. Rejects with UnreadableError if it does not answer in time. */
+async function inTime<T>(signal: AbortSignal, read: (limited: AbortSignal) => T | Promise<T>): Promise<T> {
+  const limit = AbortSignal.timeout(readMs)
+  try {
+    return await read(AbortSignal.any([signal, limit]))
+  } catch (error) {
+    signal.throwIfAborted()
+    throw limit.aborted ? new UnreadableError('the upstream does not answer in time', { cause: error }) : error
+  }
 }

@@ -119,7 +119,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     history: async (exchange) => exchange.send(200, [], '{}'),
     ...options.handler,
   })
-  const http = createServer({ requestTimeout: 0, keepAliveTimeout: 20_000 }, handler)
+  const http = createServer({ requestTimeout: 0, keepAliveTimeout: 20_000 }, handler.handle)
   const port = await listenOnLoopback(http)
   const name = freshName('org')
   const { group, owner } = options.organisation ?? (await makeOrganisation(server, name))

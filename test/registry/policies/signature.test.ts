@@ -1,4 +1,4 @@
-import { generateKeyPairSync } from 'node:crypto'
+import { createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { create } from '@bufbuild/protobuf'
 import { digestOf } from '../../../src/base/digest.ts'
@@ -101,6 +101,36 @@ function mix(one: HeldSignature, from: HeldSignature): HeldSignature {
   return { form: 'bundle', bytes: Buffer.from(JSON.stringify({ ...body, verificationMaterial: other_?.['verificationMaterial'] })) }
 }
 
+/** Returns a value in DER with this tag. */
+function der(tag: number, ...parts: readonly Buffer[]): Buffer {
+  const body = Buffer.concat(parts)
+  const length = Buffer.alloc(4)
+  length.writeUInt32BE(body.length)
+  return Buffer.concat([Buffer.from([tag, 0x84]), length, body])
+}
+
+/** It has many empty values, each of which costs time. */
+function largeCertificate(): Buffer {
+  return der(0x30, der(0x30, Buffer.alloc(20_000, Buffer.from([5, 0]))))
+}
+
+/** A certificate whose key of RSA has an exponent as long as its modulus. A check of a signature takes 20 ms. */
+function slowCertificate(): Buffer {
+  const [modulus, exponent] = [randomBytes(384), randomBytes(383)]
+  modulus.set([0x80], 0)
+  modulus.set([1], 383)
+  exponent.set([0x7f], 0)
+  exponent.set([1], 382)
+  const jwk = { kty: 'RSA', n: modulus.toString('base64url'), e: exponent.toString('base64url') }
+  const key = createPublicKey({ key: jwk, format: 'jwk' }).export({ type: 'spki', format: 'der' })
+  const hex = (text: string): Buffer => Buffer.from(text, 'hex')
+  const algorithm = der(0x30, der(6, hex('2a864886f70d01010b')), der(5))
+  const name = der(0x30, der(0x31, der(0x30, der(6, hex('550403')), der(0x0c, Buffer.from('slow')))))
+  const validity = der(0x30, der(0x17, Buffer.from('000101000000Z')), der(0x17, Buffer.from('490101000000Z')))
+  const content = der(0x30, der(0xa0, der(2, hex('02'))), der(2, hex('01')), algorithm, name, validity, name, key)
+  return der(0x30, content, algorithm, der(3, Buffer.from([0]), randomBytes(384)))
+}
+
 describe('a signature that cannot be read', () => {
   const nested = Buffer.from(`${'['.repeat(1_000)}${']'.repeat(1_000)}`)
   const held: Readonly<Record<string, HeldSignature>> = {
@@ -133,6 +163,16 @@ describe('a signature that cannot be read', () => {
         }
         expect(signature.signer).toBeUndefined()
       }
+  })
+
+  test.each([
+    ['a large certificate', largeCertificate(), 'too large'],
+    ['a certificate with a slow key', slowCertificate(), 'not supported'],
+  ] as const)('counts for nothing: %s', async (_, certificate, reason) => {
+    const bundle = JSON.parse((await signedBundle({ keys: newKeys() }, { digest: subject })).toString()) as Record<string, unknown> // of signedBundle
+    const verificationMaterial = { certificate: { rawBytes: certificate.toString('base64') }, tlogEntries: [] }
+    const bytes = Buffer.from(JSON.stringify({ ...bundle, verificationMaterial }))
+    expect(() => readSignature({ form: 'bundle', bytes }, context)).toThrow(reason)
   })
 
   test('counts for nothing: a statement of another payload type', async () => {

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { generateKeyPairSync, randomBytes } from 'node:crypto'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { readdir, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -9,6 +9,8 @@ import { digestOf, hexOf } from '../../../../src/base/digest.ts'
 import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { Authority, identity, newKeys, pemOf, signedBundle, signedPayload, type Signer } from '../../../registry/policies/signing.ts'
+import { slowness } from '../../../budgets.ts'
+import { longestTurn } from '../../../support/longest-turn.ts'
 import { freshName, makeMember } from '../../../support/test-server.ts'
 import { specSuite } from '../spec-suite.ts'
 
@@ -22,9 +24,18 @@ const trustedRootFile = join(folder, 'trusted_root.json')
 writeFileSync(trustedRootFile, JSON.stringify(await authority.trustedRoot()))
 afterAll(() => rm(folder, { recursive: true }))
 
+interface PushedLayer {
+  readonly bytes: Buffer
+  readonly mediaType: string
+  /** More fields of the manifest, and the annotations of the layer. */
+  readonly more: JsonObject
+  /** How often the layer is in the manifest. */
+  readonly copies?: number
+}
+
 /** Pushes a manifest with one layer. Returns it. */
-async function pushLayer(world: ImageWorld, reference: string, layer: { bytes: Buffer; mediaType: string; more: JsonObject }): Promise<TestManifest> {
-  const { bytes, mediaType, more } = layer
+async function pushLayer(world: ImageWorld, reference: string, layer: PushedLayer): Promise<TestManifest> {
+  const { bytes, mediaType, more, copies = 1 } = layer
   const config = Buffer.from(JSON.stringify({ salt: randomBytes(8).toString('hex') }))
   await withRegistry(world, async (client) => {
     for (const one of [config, bytes]) await client.putBlob(world.path, one)
@@ -33,7 +44,12 @@ async function pushLayer(world: ImageWorld, reference: string, layer: { bytes: B
   const manifest = manifestOf({
     ...{ schemaVersion: 2, mediaType: imageType },
     config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
-    layers: [{ mediaType, digest: digestOf(bytes), size: bytes.length, annotations }],
+    layers: Array.from({ length: copies }, (_, at) => ({
+      mediaType,
+      digest: digestOf(bytes),
+      size: bytes.length,
+      annotations: { ...(annotations as JsonObject), at: String(at) },
+    })),
     ...fields,
   })
   await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
@@ -172,6 +188,43 @@ specSuite(
       await restore()
       spec.clock.advance(5_000)
       expect(await statusOf(reader, 'v1')).toBe(200)
+    })
+
+    // docs/spec/registry.md#pull-policies
+    test('many signatures and keys, and costly certificates, neither allow a pull nor hold up other requests', async () => {
+      const { world, reader, image } = await makeWorld()
+      const uid = await create(world, requiring({ keys: Array.from({ length: 10 }, () => pemOf(generateKeyPairSync('ed25519'))) }))
+      const signer = { keys: generateKeyPairSync('ed25519'), hash: null }
+      const { payload, annotations } = await signedPayload(signer, { digest: image.digest })
+      const bundle = JSON.parse((await signedBundle({ keys: newKeys() }, { digest: image.digest })).toString()) as JsonObject
+      // Each empty value in it costs time.
+      const rawBytes = Buffer.concat([Buffer.from('3083008ca0', 'hex'), Buffer.alloc(36_000, Buffer.from([5, 0]))]).toString('base64')
+      const costly = Buffer.from(JSON.stringify({ ...bundle, verificationMaterial: { certificate: { rawBytes }, tlogEntries: [] } }))
+      const subject = descriptorOf(image) as JsonObject
+      for (let at = 0; at < 6; at++) {
+        const mediaType = 'application/vnd.dev.cosign.simplesigning.v1+json'
+        const more = { artifactType: 'application/vnd.dev.cosign.artifact.sig.v1+json', subject, annotations }
+        await pushLayer(world, '', { bytes: payload, mediaType, more, copies: 20 })
+        await pushLayer(world, '', { bytes: costly, mediaType: bundleType, more: { artifactType: bundleType, subject }, copies: 20 })
+      }
+      const { result, longestMs } = await longestTurn(() => Promise.all(['v1', image.digest].map((reference) => statusOf(reader, reference))))
+      expect(result).toEqual([403, 403])
+      expect(longestMs).toBeLessThan(50 * slowness())
+      await change(world, uid, requiring({ keys: [pemOf(signer.keys)] }))
+      expect(await statusOf(reader, 'v1')).toBe(200)
+    })
+
+    // docs/spec/registry.md#pull-policies
+    test('a pull of a tag that is exempt does not keep an earlier answer about other tags', async () => {
+      const { world, reader } = await makeWorld()
+      const chart = await pushLayer(world, 'chart', { bytes: randomBytes(50), mediaType: 'application/vnd.example.chart', more: {} })
+      const exempt = `sha256-${'a'.repeat(64)}.sig`
+      await pushManifest(world, exempt, chart)
+      const rule = requiring({ keys: [pemOf(newKeys())] })
+      const uid = await create(world, { ...rule, mode: 'AUDIT' })
+      expect([await statusOf(reader, 'chart'), await statusOf(reader, exempt), await statusOf(reader, 'chart')]).toEqual([200, 200, 200])
+      await change(world, uid, rule)
+      expect([await statusOf(reader, exempt), await statusOf(reader, 'chart')]).toEqual([200, 403])
     })
 
     /** Pushes, and takes the file of a blob away from the embedded store. Returns a function that puts it back. */
