@@ -117,7 +117,7 @@ const signed = (requireSignature: JsonObject): JsonObject => ({ rules: [{ requir
 const identified = (fields: JsonObject): JsonObject => signed({ identities: [{ issuer: 'https://issuer.example', subject: 'a', ...fields }] })
 
 const badSignatures: readonly BadField[] = [
-  { what: 'a signature by nobody', set: signed({}), fields: ['rules.require_signature'] },
+  { what: 'a required signature without keys and identities', set: signed({}), fields: ['rules.require_signature'] },
   { what: 'a key that is none', set: signed({ keys: ['a key'] }), fields: ['rules.require_signature.keys'] },
   {
     what: 'more than 10 keys',
