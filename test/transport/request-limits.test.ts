@@ -10,6 +10,9 @@ import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { methodName } from '../../src/base/schema/method.ts'
 import { handlers } from '../../src/domains/handlers.ts'
+import { ListDocumentsRequestSchema } from '../../src/gen/taproot/advisory/v1/advisory_pb.ts'
+import { readQuery } from '../../src/transport/http/query.ts'
+import { slowness } from '../budgets.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
 import { caseName } from '../conformance/walk/cases/method-case.ts'
@@ -215,4 +218,14 @@ describe('a request without a credential', () => {
     for (let sent = 0; sent < 50; sent++) expect((await send()).status).toBe(401)
     expect((cpuTimeMs() - before) / 50).toBeLessThan(10)
   })
+})
+
+test('unknown parameters that version 1 ignores cost little', () => {
+  const query = new URLSearchParams(Array.from({ length: 600 }, (_, at) => [`${'unknown'.repeat(10)}${at}`, 'x']))
+  const read = () => readQuery(ListDocumentsRequestSchema, query, { bodyField: '', lenient: true })
+  for (let warm = 0; warm < 5; warm++) read()
+  const before = cpuTimeMs()
+  for (let time = 0; time < 20; time++) expect(read()).toEqual({ json: {}, violations: [] })
+  // On the reference machine. Comparing each name with all parameters takes 0.8 ms there.
+  expect((cpuTimeMs() - before) / 20).toBeLessThan(0.4 * slowness())
 })

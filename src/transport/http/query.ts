@@ -47,8 +47,9 @@ export interface QueryOptions {
 export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField, lenient }: QueryOptions): QueryFields {
   const json: JsonObject = {}
   const violations: FieldViolation[] = []
-  const refuse = (field: string, description: string): void => {
-    if (!lenient) violations.push({ field, description })
+  // A description takes a comparison with all parameters: it is made for what is refused only.
+  const refuse = (field: string, describe: () => string): void => {
+    if (!lenient) violations.push({ field, description: describe() })
   }
   for (const [key, text] of query) {
     if (violations.length >= maxViolations) break
@@ -57,9 +58,9 @@ export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField
     if (found === undefined || first === undefined || first.name === bodyField) {
       const misnamed = misnamedField(desc, key)
       if (misnamed !== undefined) violations.push(misnamed)
-      else if (!ownParameters.has(key) && !isMask(fieldOfKey(desc, key))) refuse(key.slice(0, 100), unknownParameter(desc, key, bodyField))
+      else if (!ownParameters.has(key) && !isMask(fieldOfKey(desc, key))) refuse(key.slice(0, 100), () => unknownParameter(desc, key, bodyField))
     } else if (text === '') {
-      if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: omit it, or set it to a uid')
+      if (first.message === UIDPFilterSchema) refuse(key, () => 'must not be empty: omit it, or set it to a uid')
     } else if (!isMask(first)) {
       const value = parseText(found.field, text)
       if ('error' in value) violations.push({ field: key, description: value.error })
