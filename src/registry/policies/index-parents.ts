@@ -32,7 +32,7 @@ interface ReadIndexes {
 }
 
 /** How many manifests are read from the store at once: few at first, then as many as have about this size in bytes. A large index has a megabyte. */
-const manifestsAtOnce = { first: 16, most: 500, bytes: 1024 * 1024 }
+const manifestsAtOnce = { first: 2, most: 500, bytes: 1024 * 1024 }
 /** The most digests in indexes to remember, of all repos. The last repo is remembered however many it has: its manifests have a limit of their own. */
 const rememberedDigests = 400_000
 /** Number of indexes that contain a digest that take as much memory as the digest. */
