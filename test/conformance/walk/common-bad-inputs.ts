@@ -1,6 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
+import { unservedRoutes } from '../../../src/v1/index.ts'
 import { long, longUid } from './bad-fields.ts'
 import { camelCase, effectOf, isForgiving, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
 import { isMapped } from '../../support/api-clients.ts'
@@ -105,7 +106,10 @@ const placedLists: readonly BadInput[] = [
 
 /** Returns whether a path without the uid matches another method or none. The uid is part of a resource or of a deletion, or the path continues after it. */
 function isRouted(method: MethodRow, place: readonly string[]): boolean {
-  return effectOf(method) === 'delete' || method.http[0]?.verb === 'PUT' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
+  const { verb, template = '' } = method.http[0] ?? {}
+  const path = template.replace(/\/\{.*/, '')
+  const isUnserved = unservedRoutes.some((route) => route.verb === verb && route.template === path)
+  return effectOf(method) === 'delete' || verb === 'PUT' || place.length > 1 || /\}[/:]/.test(template) || isUnserved
 }
 
 /** Bad inputs of a method whose request names one resource by its uid. */

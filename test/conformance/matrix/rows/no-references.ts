@@ -48,6 +48,8 @@ export const noReferences: readonly string[] = [
   ...['advisory.v2.ImageRef.tags', 'advisory.v1.ImageRef.tags'],
   // A repo below the group of the policy, a digest, the id of a vulnerability: texts, which are compared at each pull. No record is looked up.
   'registry.v2.PullPolicy.Exception.*',
+  // Public keys, and texts of certificates.
+  ...['registry.v2.PullPolicy.SignatureRequirement.keys', 'registry.v2.PullPolicy.Identity.*'],
   // A tag of the repo of the request.
   'registry.v2.ListVulnReportsRequest.tag',
   ...['ListVulnReportsRequest.tag', 'ListVulnCountReportsRequest.tag', 'Scanner.version'].map((field) => `registry.v1.${field}`),
