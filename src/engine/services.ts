@@ -24,6 +24,7 @@ import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } f
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
+import type { DryRunPullPolicyResponse_Verdict, PullPolicy } from '../gen/taproot/registry/v2/pull_policies_pb.ts'
 import type { Guard, Store } from '../store/store.ts'
 
 /** A record as readers see it, with its JSON text and protobuf bytes once a transport has made them. It is kept while the record stays decoded. */
@@ -62,6 +63,24 @@ export interface ContentSource {
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
   /** Reads a blob of at most `maxBytes`. `digest` is its digest there. Undefined if the upstream registry has none, or a larger one. */
   readBlob(repo: Uid, blob: { readonly digest: Digest; readonly maxBytes: number }, signal: AbortSignal): Promise<Buffer | undefined>
+}
+
+/** A manifest to ask pull policies about, as if it were pulled: by its tag, or by its digest if the tag is empty. */
+export interface TriedPull {
+  readonly repo: Uid
+  readonly digest: Digest
+  readonly tag: string
+}
+
+/** Asks pull policies about manifests without a pull. */
+export interface PullTrials {
+  /**
+   * Resolves with what each set of policies says about a manifest; undefined if its repo does not hold it. Rejects with StoreError, DomainError, or the
+   * signal's reason.
+   */
+  verdicts(pull: TriedPull, sets: readonly (readonly PullPolicy[])[], signal: AbortSignal): Promise<readonly DryRunPullPolicyResponse_Verdict[] | undefined>
+  /** Ends what the trials hold. */
+  close(): Promise<void>
 }
 
 /** The settings on which the behaviour of resources depends. */
@@ -134,6 +153,8 @@ export interface Services {
   /** Resolves with the vulnerabilities that affect an image, each once; undefined if its contents are not known. */
   readonly vulnerabilitiesIn: (image: ImageName, turn: TaskTurn) => Promise<readonly ImageVulnerability[] | undefined>
   /** Resolves with what is known of images of one repo for decisions about pulls. What this process does not know is a gap, never an error. */
+  /** Undefined if no upstream is configured. */
+  readonly pullTrials: PullTrials | undefined
   readonly imageFacts: (repo: Uid, images: readonly Digest[], turn: TaskTurn) => Promise<readonly ImageFacts[]>
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined

@@ -29,11 +29,11 @@ import { RecentDeliveries } from '../engine/log/recent-deliveries.ts'
 import { SharedLog } from '../engine/log/shared-log.ts'
 import { eventLifeMs } from '../engine/log/outbox-keys.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
-import type { ContentSource, ResourceSettings, Services } from '../engine/services.ts'
+import type { ContentSource, PullTrials, ResourceSettings, Services } from '../engine/services.ts'
 import { StoreCascader } from '../engine/jobs/cascader.ts'
 import { createEventKeys, type EventKeys } from '../events/index.ts'
 import { builtInRoleRecords } from '../iam/index.ts'
-import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
+import { Collector, createPullTrials, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
 import { StoreError, type Revision, type Store } from '../store/store.ts'
@@ -66,6 +66,16 @@ export function contentSource(upstream: Upstream): ContentSource {
   return {
     holdsManifest: (repo, digest, signal) => answered(upstream.hasManifest(repo, digest, signal)),
     readBlob: (repo, blob, signal) => answered(readBlob(upstream, { repo, ...blob }, signal)),
+  }
+}
+
+/** Returns the trials of pull policies. They are made for the first one: most processes have none. */
+function pullTrials(services: () => Services, options: { readonly upstream: Upstream } & Pick<EngineOptions, 'trustedRoot'>): PullTrials {
+  const { upstream, trustedRoot = () => undefined } = options
+  let made: PullTrials | undefined
+  return {
+    verdicts: (pull, sets, signal) => answered((made ??= createPullTrials({ services: services(), upstream, trustedRoot })).verdicts(pull, sets, signal)),
+    close: () => made?.close() ?? Promise.resolve(),
   }
 }
 
@@ -112,6 +122,8 @@ export interface EngineOptions {
   readonly audit?: AuditReader | undefined
   /** Issuers from the configuration. */
   readonly issuers: readonly ConfiguredIssuer[]
+  /** Returns the trusted root for signatures; undefined without one. */
+  readonly trustedRoot?: (() => Buffer | undefined) | undefined
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
@@ -184,6 +196,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     imageContents,
     vulnerabilitiesIn: (image, turn) => vulnerabilitiesIn(services, image, turn),
     imageFacts: (repo, images, turn) => imageFacts(services, { repo, images }, turn),
+    pullTrials: upstream === undefined ? undefined : pullTrials(() => services, { upstream, trustedRoot: options.trustedRoot }),
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,

@@ -80,6 +80,8 @@ export interface RegistryPortOptions {
   readonly signIn: SignIn
   readonly upstream: Upstream
   readonly keys: RegistryKeys
+  /** Returns the trusted root for signatures; undefined without one. */
+  readonly trustedRoot: (() => Buffer | undefined) | undefined
   readonly log: Log
   readonly auditLog: AuditTrail
   readonly metrics: Registry
@@ -112,7 +114,7 @@ const serverOptions: ServerOptions = {
 
 /** Creates the registry host. `listen` opens its port. Throws SettingError if a certificate cannot be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
-  const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
+  const { config, engine, signIn, upstream, keys, trustedRoot, log, auditLog, metrics } = options
   const { registry } = config
   const trusted = createNetworks(config.trustedProxies)
   const host = createRegistryHost({
@@ -128,7 +130,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     publicOrganization: registry.publicOrganization,
     catalog: registry.catalog,
     blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
-    ...openTrustedRoot(options),
+    ...(trustedRoot && { trustedRoot }),
     trafficWindowMs: config.events.trafficWindowSeconds * 1000,
     operators: config.bootstrap.operators,
     reads: config.reads,
@@ -158,14 +160,6 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
       await host.close()
     },
   }
-}
-
-/** Reads the trusted root for signatures, if one is configured. Throws SettingError. */
-function openTrustedRoot({ config, files }: RegistryPortOptions): Pick<RegistryHostOptions, 'trustedRoot'> {
-  const path = config.registry.signatures?.trustedRootFile
-  if (path === undefined) return {}
-  const group = files.read({ root: { setting: 'registry.signatures.trustedRootFile', path, kind: 'trustedRoot' } })
-  return { trustedRoot: () => group.current.root }
 }
 
 function createHttpServer(tls: ServerTls | undefined, listener: RequestListener): Server {

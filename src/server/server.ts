@@ -11,7 +11,7 @@ import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config } from '../config/config.ts'
-import { openIssuers } from '../config/files/open-files.ts'
+import { openIssuers, openTrustedRoot } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { createApiPort, type ApiPort, type ApiPortOptions } from './api-port.ts'
 import { openServerTrail } from './audit/server-trail.ts'
@@ -112,8 +112,8 @@ interface Served {
 }
 
 /** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns a function that ends this. */
-function serveCatalogues({ catalogues, imageContents }: Engine): () => Promise<void> {
-  const ends = [catalogues?.serve(), imageContents?.serve()]
+function serveCatalogues({ catalogues, imageContents, services }: Engine): () => Promise<void> {
+  const ends = [catalogues?.serve(), imageContents?.serve(), services.pullTrials?.close]
   return async () => {
     for (const end of ends) await end?.()
   }
@@ -271,7 +271,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const parts = { config, cache, devIssuer, fetch, issuers, log, clock, random: systemRandom }
+    const parts = { config, cache, devIssuer, fetch, issuers, trustedRoot: openTrustedRoot(config, files), log, clock, random: systemRandom }
     const engine = await startEngine({ ...parts, store, upstream, servesRegistry: serves.includes('registry'), audit: auditLog.reader }, signal)
     const { registryKeys: keys, signingKeys, services } = engine
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
@@ -283,7 +283,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const host =
       keys === undefined || upstream === undefined
         ? undefined
-        : serveRegistry({ config, files, engine, signIn, upstream, keys, log, auditLog, metrics: registry, meter })
+        : serveRegistry({ config, files, engine, signIn, upstream, keys, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter })
     await openPorts([api, host], ports, cleanups)
     if (endpoint !== undefined) {
       const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)

@@ -27,3 +27,11 @@ export function openIssuers({ issuers }: Pick<Config, 'issuers'>, files: Reloade
     }
   })
 }
+
+/** Reads the trusted root for signatures; undefined if none is configured. The returned function returns its content now. Throws SettingError. */
+export function openTrustedRoot({ registry }: Pick<Config, 'registry'>, files: ReloadedFiles): (() => Buffer) | undefined {
+  const path = registry.signatures?.trustedRootFile
+  if (path === undefined) return undefined
+  const group = files.read({ root: { setting: 'registry.signatures.trustedRootFile', path, kind: 'trustedRoot' } })
+  return () => group.current.root
+}

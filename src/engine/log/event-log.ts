@@ -4,11 +4,12 @@ import type { Log } from '../../base/log.ts'
 import { SharedQuestion } from '../../cache/shared-question.ts'
 import { Waiters } from '../../cache/waiters.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { RegistryTrafficSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { OutboxCutSchema } from '../../gen/taproot/store/v1/events_pb.ts'
 import { outboxCutPrefix, outboxPrefix } from './outbox-keys.ts'
 import { entriesOf, pagesOf } from '../../store/pages.ts'
 import { StoreError, type Change, type Entry, type Revision, type Store } from '../../store/store.ts'
-import { comparePositions, LogIndex, type Cut, type LogEntry, type Position } from './log-index.ts'
+import { comparePositions, LogIndex, pullType, type Cut, type LogEntry, type Position, type PulledName } from './log-index.ts'
 
 const pageEntries = 500
 /** Maximum time in milliseconds for which a reader waits until the log contains all acknowledged events. */
@@ -203,8 +204,21 @@ export class EventLog {
   }
 }
 
-function entryOf({ key, revision }: Pick<Entry, 'key' | 'revision'>, { type, group, subject }: OutboxEvent): LogEntry {
-  return { key, revision, type, group, subject }
+function entryOf({ key, revision }: Pick<Entry, 'key' | 'revision'>, event: OutboxEvent): LogEntry {
+  const { type, group, subject } = event
+  return { key, revision, type, group, subject, pulled: pulledIn(event) }
+}
+
+/** Returns the manifest that was pulled; undefined for other events, for pulls that named no digest, and for what cannot be read. */
+function pulledIn({ type, body }: OutboxEvent): PulledName | undefined {
+  if (type !== pullType) return undefined
+  try {
+    const traffic = fromBinary(RegistryTrafficSchema, body)
+    return traffic.type === 'manifest' && traffic.digest !== '' ? { digest: traffic.digest, tag: traffic.tag ?? '' } : undefined
+  } catch {
+    // Who reads the event reports this.
+    return undefined
+  }
 }
 
 function cutOf(entry: Entry): Cut {

@@ -24,6 +24,18 @@ export interface LogEntry extends Position {
   /** Uid of the group that the event belongs to; empty if it has none. */
   readonly group: string
   readonly subject: string
+  /** The manifest that was pulled, in the repo `subject`; undefined for other events. */
+  readonly pulled?: PulledName | undefined
+}
+
+/** Type of sampled pull events. */
+export const pullType = 'dev.taproot.registry.pull.v1'
+
+/** What a pull of a manifest named. */
+export interface PulledName {
+  readonly digest: string
+  /** Empty if it was pulled by digest. */
+  readonly tag: string
 }
 
 /** Returns the index of the first entry after a position, by binary search. */
@@ -54,7 +66,7 @@ function rootIn(group: string): string {
 export class LogIndex {
   #all: LogEntry[] = []
   readonly #byRoot = new Map<string, LogEntry[]>()
-  /** Each event type and group uid, so that equal texts are in memory once. */
+  /** Each event type, group uid, digest and tag, so that equal texts are in memory once. */
   readonly #texts = new Map<string, string>()
   /** Keys of removed entries that are still in the lists. */
   readonly #removed = new Set<string>()
@@ -71,8 +83,9 @@ export class LogIndex {
   }
 
   /** Adds an entry. Returns false, and adds nothing, unless its position is after the last one. */
-  append({ revision, key, type, group, subject }: LogEntry): boolean {
-    const entry = { revision, key, subject, type: this.#shared(type), group: this.#shared(group) }
+  append({ revision, key, type, group, subject, pulled }: LogEntry): boolean {
+    const named = pulled && { digest: this.#shared(pulled.digest), tag: this.#shared(pulled.tag) }
+    const entry = { revision, key, subject, type: this.#shared(type), group: this.#shared(group), pulled: named }
     if (comparePositions(entry, this.last) <= 0) return false
     this.#all.push(entry)
     const root = rootIn(group)

@@ -2,14 +2,12 @@ import { DomainError, maxViolations } from '../../base/errors.ts'
 import { nearestName } from '../../base/nearest-name.ts'
 import { methods } from '../../base/schema/schema.ts'
 import { isWithin, parentOf, trustedUid } from '../../base/uid.ts'
-import type { LogEntry } from '../../engine/log/log-index.ts'
+import { pullType, type LogEntry } from '../../engine/log/log-index.ts'
 
 /** Prefix of the event types of API methods. */
 export const apiTypePrefix = 'dev.taproot.api.'
 /** Type of the event that `:test` sends to one subscription. */
 export const testedType = `${apiTypePrefix}events.subscription.tested.v1`
-/** Type of sampled pull events. */
-export const pullType = 'dev.taproot.registry.pull.v1'
 
 /** An event type that is sent to subscribers. */
 export interface EventType {

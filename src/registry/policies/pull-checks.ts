@@ -1,5 +1,6 @@
 import type { Digest } from '../../base/digest.ts'
 import { RecentMap } from '../../base/recent-map.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { lineage, rootOf, type Uid } from '../../base/uid.ts'
 import type { ImageFacts } from '../../cache/lists/contents-source.ts'
@@ -154,6 +155,14 @@ export class PullChecks {
     return this.#facts(pulled, signal()).then((found) => this.#verdictFrom(pulled, found, policiesAbove(this.#services.cache.tables, pulled.repo)))
   }
 
+  /** Resolves with what each set of policies says about a pull. Undefined for signatures, SBOMs and attestations. It is not remembered. Rejects like `verdict`. */
+  async trial(pulled: PulledManifest, sets: readonly (readonly PullPolicyRecord[])[], signal: AbortSignal): Promise<PullVerdict[] | undefined> {
+    const known = await this.#read(pulled, signatureKeys(sets.flat()), { key: `dry run ${rootOf(pulled.repo)}`, signal })
+    if (this.#isExempt(pulled, known)) return undefined
+    const isDeprecated = pulled.tag?.deprecated ?? this.#isDeprecated(pulled, known)
+    return sets.map((policies) => this.#judge(pulled, { ...known, isDeprecated }, policies))
+  }
+
   /** Ends the thread that checks signatures. */
   close(): Promise<void> {
     return this.#signatures.close()
@@ -229,7 +238,10 @@ export class PullChecks {
     const others = this.#asking.get(key)
     let asking = others
     if (asking === undefined || !isSame(asking.basis, basis)) {
-      const made: Asking = { basis, known: this.#read(pulled, signing, AbortSignal.timeout(timeoutMs)) }
+      const made: Asking = {
+        basis,
+        known: this.#read(pulled, signatureKeys(messagesOf(signing)), { key: `pull ${rootOf(pulled.repo)}`, signal: AbortSignal.timeout(timeoutMs) }),
+      }
       const forget = (): void => {
         if (this.#asking.get(key) === made) this.#asking.delete(key)
       }
@@ -247,7 +259,9 @@ export class PullChecks {
     return remembered
   }
 
-  async #read({ repo, digest, tag, bytes }: PulledManifest, signing: readonly CachedRecord[], signal: AbortSignal): Promise<KnownManifest> {
+  /** Reads what is known of a manifest. Without `keys`, signatures are not looked at. */
+  async #read({ repo, digest, tag, bytes }: PulledManifest, keys: readonly string[] | undefined, turn: TaskTurn): Promise<KnownManifest> {
+    const { signal } = turn
     const record = await heldManifest(this.#services, { repo, digest }, signal)
     // It was deleted since it was found.
     if (record === undefined) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
@@ -263,8 +277,8 @@ export class PullChecks {
     const signed = [{ digest, upstreamDigest }, ...newestFirst(parents).map(namesOfParent)]
     return {
       upstreamDigest,
-      signatures: signing.length === 0 ? undefined : await this.#signatures.of({ repo, manifests: signed, keys: signatureKeys(signing) }, signal),
-      images: await this.#services.imageFacts(repo, asked, { key: `pull ${rootOf(repo)}`, signal }),
+      signatures: keys === undefined ? undefined : await this.#signatures.of({ repo, manifests: signed, keys }, signal),
+      images: await this.#services.imageFacts(repo, asked, turn),
       parents,
       ...pushesOf([record, ...parents.map((parent) => parent.record)]),
       sort: sortOf({ isIndex, runs, accompanies: record.subject !== '' || containing.length > 0 }),

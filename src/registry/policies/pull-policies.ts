@@ -31,13 +31,17 @@ function exceptionViolations({ repoUid, digest, vulnerability }: PullPolicy_Exce
   return []
 }
 
-/** Throws code 3 for rules and exceptions that decide nothing. */
-function assertRules({ record: { rules, exceptions }, parent }: MutationDraft<PullPolicyRecord>): undefined {
+/** Throws code 3 for rules and exceptions of a policy of the group `parent` that decide nothing. `prefix` is the path of the policy in the request. */
+export function assertRules({ rules, exceptions }: PullPolicy, parent: string, prefix = ''): void {
   const violations = [
-    ...rules.flatMap((rule) => ruleViolations(rule, 'rules')),
-    ...exceptions.flatMap((exception) => exceptionViolations(exception, 'exceptions', parent)),
+    ...rules.flatMap((rule, at) => ruleViolations(rule, `${prefix}rules[${at}]`)),
+    ...exceptions.flatMap((exception, at) => exceptionViolations(exception, `${prefix}exceptions[${at}]`, parent)),
   ]
   if (violations.length > 0) throw DomainError.invalidFields(violations)
+}
+
+function assertDraft({ record, parent }: MutationDraft<PullPolicyRecord>): undefined {
+  assertRules(record, parent)
 }
 
 /** The kind PullPolicy: rules on what may be pulled from the repos of a group, and of all groups below it (docs/spec/registry.md#pull-policies). */
@@ -45,8 +49,8 @@ export const pullPolicyKind = defineKind<PullPolicyRecord>({
   index,
   desc: PullPolicySchema,
   uniqueName: true,
-  create: (_, draft) => assertRules(draft),
-  update: (_, draft) => assertRules(draft),
+  create: (_, draft) => assertDraft(draft),
+  update: (_, draft) => assertDraft(draft),
 })
 
 const none: readonly CachedRecord[] = []
@@ -63,13 +67,18 @@ export function policiesAbove(tables: RecordTables, repo: Uid): readonly CachedR
   return [...lineage(repo)].reverse().flatMap((group) => [...table.matching('parent', group)])
 }
 
-/** Returns those of the policies that require signatures. */
-export function signaturePolicies(policies: readonly CachedRecord[]): CachedRecord[] {
-  return policies.filter((record) => messageOf(record, 'PullPolicy').rules.some(({ condition }) => condition.case === 'requireSignature'))
+function needsSignature({ rules }: PullPolicy): boolean {
+  return rules.some(({ condition }) => condition.case === 'requireSignature')
 }
 
-/** Returns the keys of the policies, each once. */
-export function signatureKeys(policies: readonly CachedRecord[]): string[] {
-  const rules = policies.flatMap((record) => messageOf(record, 'PullPolicy').rules)
+/** Returns those of the policies that require signatures. */
+export function signaturePolicies(policies: readonly CachedRecord[]): CachedRecord[] {
+  return policies.filter((record) => needsSignature(messageOf(record, 'PullPolicy')))
+}
+
+/** Returns the keys of the policies, each once. Undefined if none of them requires signatures. */
+export function signatureKeys(policies: readonly PullPolicy[]): string[] | undefined {
+  if (!policies.some(needsSignature)) return undefined
+  const rules = policies.flatMap((policy) => policy.rules)
   return [...new Set(rules.flatMap(({ condition }) => (condition.case === 'requireSignature' ? condition.value.keys : [])))]
 }

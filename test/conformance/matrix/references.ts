@@ -1,11 +1,12 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../support/test-server.ts'
 import { missingIn, noDigest, nowhere } from './asking.ts'
+import { registryReferences } from './rows/registry-references.ts'
 import { countsV1 } from './rows/v1-methods.ts'
 import { grantedRole, type Things } from './world.ts'
 
 /** The codes for a reference to a record in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
-type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
+export type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
 
 /** A field of a request that names a second record besides its subject. */
 export interface ReferenceRow {
@@ -39,20 +40,6 @@ const member = {
 } as const
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const person = 'd'.repeat(40)
-
-/** A caller with all rights in a place learns which records exist there, and nothing about other places. */
-const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
-const after = (code: number): Codes => [0, code, code, code, code, code]
-const heldOr = (code: number): Omit<ReferenceRow, 'field' | 'method' | 'request'> => ({ ...held, root: after(code), subgroup: after(code) })
-const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
-const source = {
-  method: 'ReposService/CreateRepo',
-  root: [0, 0, 0, 3, 3, 3],
-  subgroup: [0, 3, 3, 3, 3, 3],
-  because: 'docs/spec/registry.md#mirror-rights: who may pull there',
-} as const
-const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
-const syncedV1 = (value: string, own: Things): JsonObject => ({ parentId: own.place, repo: { name: freshName('synced'), sync_config: { source: value } } })
 
 const mappedRole = {
   names: 'role',
@@ -301,51 +288,7 @@ export const references: readonly ReferenceRow[] = [
     subgroup: [0, 5, 5, 5, 5, 5],
     because: 'docs/spec/iam.md#groups: the name of a group in scope',
   },
-  { field: 'registry.v2.SyncConfig.source', names: 'repo', request: synced, ...source },
-  { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('unknown')}/repo`, ...source },
-  {
-    field: 'registry.v2.EndMirrorRequest.mirror_uid',
-    method: 'ReposService/EndMirror',
-    names: 'mirror',
-    request: (mirrorUid, own) => ({ parent: own.repo, mirrorUid }),
-    root: [0, 5, 5, 5, 5, 5],
-    subgroup: [0, 5, 5, 5, 5, 5],
-    because: 'a mirror is ended by who may change its source',
-  },
-  {
-    field: 'registry.v1.Tag.digest',
-    method: 'Registry/CreateTag',
-    request: (digest, own) => ({ repoId: own.repo, tag: { name: 'made', digest } }),
-    ...heldOr(9),
-  },
-  { ...source, field: 'registry.v1.SyncConfig.source', names: 'repo', method: 'Registry/CreateRepo', request: syncedV1 },
-  {
-    field: 'registry.v2.Tag.digest',
-    method: 'TagsService/CreateTag',
-    request: (digest, own) => ({ parent: own.repo, tag: { name: freshName('tag'), digest } }),
-    ...heldOr(9),
-  },
-  {
-    field: 'registry.v2.RestoreTagRequest.digest',
-    method: 'TagHistoryService/RestoreTag',
-    request: (digest, own) => ({ ...repo(own, digest), tag: 'latest' }),
-    ...heldOr(9),
-  },
-  ...['Registry/GetArchs', 'Registry/GetImageConfig', 'Registry/GetSize', 'Registry/GetVulnReport'].map((method): ReferenceRow => ({
-    field: `registry.v1.${method.split('/')[1] ?? ''}Request.digest`,
-    method,
-    request: (digest, own) => ({ repoId: own.repo, digest }),
-    ...heldOr(5),
-  })),
-  ...[
-    ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'],
-    ...['VulnReportsService/GetVulnReport', 'VulnReportsService/ListVulnReports', 'VulnReportsService/GetRawVulnReport'],
-  ].map((method): ReferenceRow => ({
-    field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
-    method,
-    request: (digest, own) => repo(own, digest),
-    ...heldOr(5),
-  })),
+  ...registryReferences,
 ]
 
 /** Returns the value of the reference row in each place, in the order of Codes. */

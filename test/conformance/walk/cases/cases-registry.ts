@@ -262,6 +262,31 @@ const pullPolicyCases: Readonly<Record<string, MethodCase>> = {
     request: async (world) => ({ pullPolicy: { uid: await newPullPolicy(world), description: 'changed' } }),
     badInputs: inUpdate('pull_policy', badPullPolicy),
   },
+  'PullPoliciesService/DryRunPullPolicy': {
+    request: (world) => ({ parent: world.group, pullPolicy: { name: 'planned', rules: [severityRule] } }),
+    badInputs: [
+      ...inCreate('pull_policy', badPullPolicy).map(({ fields, ...bad }) => ({
+        ...bad,
+        ...(fields && { fields: fields.map((field) => `pull_policy.${field}`) }),
+      })),
+      { what: 'a policy that the group does not have', request: async (valid, world) => ({ ...valid, replaces: `${world.group}/0123456789abcdef` }), code: 5 },
+      {
+        what: 'a replaced policy whose uid is too long',
+        breaks: ['replaces:string.max_len'],
+        request: (valid) => ({ ...valid, replaces: long(1025) }),
+        fields: ['replaces'],
+      },
+      { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+      {
+        what: 'a page token that is too long',
+        breaks: ['page_token:string.max_len'],
+        request: (valid) => ({ ...valid, pageToken: long(4097) }),
+        fields: ['page_token'],
+      },
+      { what: 'a page token that is none', request: (valid) => ({ ...valid, pageToken: 'garbage' }), fields: ['page_token'] },
+      { what: 'a start that is no time', only: 'rest', request: (valid) => ({ ...valid, startTime: 'yesterday' }), fields: ['start_time'] },
+    ],
+  },
 }
 
 /** The registry domain. */

@@ -21,7 +21,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v2/pull_policies.proto.
  */
 export const file_taproot_registry_v2_pull_policies: GenFile = /*@__PURE__*/
-  fileDesc("Cid0YXByb290L3JlZ2lzdHJ5L3YyL3B1bGxfcG9saWNpZXMucHJvdG8SE3RhcHJvb3QucmVnaXN0cnkudjIirAwKClB1bGxQb2xpY3kSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjYKBG5hbWUYAiABKAlCKOBBArpIItgBAXIdMhteW2EtejAtOV1bYS16MC05Ll8tXXswLDYyfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEj0KBXJ1bGVzGAQgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5LlJ1bGVCCLpIBZIBAhAUEksKCmV4Y2VwdGlvbnMYBSADKAsyKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuRXhjZXB0aW9uQgzgQQG6SAaSAQMQyAESFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAxqFAQoUU2lnbmF0dXJlUmVxdWlyZW1lbnQSIgoEa2V5cxgBIAMoCUIU4EEBukgOkgELEAoiB3IFEAEYgBASSQoKaWRlbnRpdGllcxgCIAMoCzIoLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeS5JZGVudGl0eUIL4EEBukgFkgECEBQajAEKCElkZW50aXR5Eh4KBmlzc3VlchgBIAEoCUIO4EECukgI2AEBcgMYgAQSHQoHc3ViamVjdBgCIAEoCUIKukgHcgUQARiACEgAEiUKD3N1YmplY3RfcGF0dGVybhgDIAEoCUIKukgHcgUQARiACEgAQhoKEXN1YmplY3RfY29uZGl0aW9uEgW6SAIIARqpAwoEUnVsZRJWCgxtYXhfc2V2ZXJpdHkYASABKA4yMC50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5lcmFiaWxpdHkuU2V2ZXJpdHlMZXZlbEIMukgJggEGEAEgACAESAASFgoMcmVxdWlyZV9zYm9tGAIgASgISAASGQoPZGVueV9kZXByZWNhdGVkGAMgASgISAASHwoMbWF4X2FnZV9kYXlzGAQgASgFQge6SAQaAigBSAASUQoRcmVxdWlyZV9zaWduYXR1cmUYBSABKAsyNC50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuU2lnbmF0dXJlUmVxdWlyZW1lbnRIABJCCgRtb2RlGAogASgOMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5Lk1vZGVCDuBBArpICNgBAYIBAhABEkoKCm9uX3Vua25vd24YCyABKA4yKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuT25Vbmtub3duQgvgQQG6SAWCAQIQAUISCgljb25kaXRpb24SBbpIAggBGukBCglFeGNlcHRpb24SHQoIcmVwb191aWQYASABKAlCC+BBAbpIBXIDGIAIEkkKBmRpZ2VzdBgCIAEoCUI54EEBukgz2AEBci4yLF4oc2hhMjU2OlswLTlhLWZdezY0fXxzaGE1MTI6WzAtOWEtZl17MTI4fSkkEiIKDXZ1bG5lcmFiaWxpdHkYAyABKAlCC+BBAbpIBXIDGIABEjEKCGVuZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEhsKBnJlYXNvbhgFIAEoCUIL4EEBukgFcgMYgAQiPgoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASCQoFQVVESVQQARIICgRXQVJOEAISCwoHRU5GT1JDRRADIjwKCU9uVW5rbm93bhIaChZPTl9VTktOT1dOX1VOU1BFQ0lGSUVEEAASCQoFQUxMT1cQARIICgRERU5ZEAI6VIrnGFAKDXB1bGxfcG9saWNpZXMSDHB1bGxQb2xpY2llcxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIsChRHZXRQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEibQoXQ3JlYXRlUHVsbFBvbGljeVJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEjkKC3B1bGxfcG9saWN5GAIgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgPgQQIijgEKF1VwZGF0ZVB1bGxQb2xpY3lSZXF1ZXN0Ej0KC3B1bGxfcG9saWN5GAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIu0BChdMaXN0UHVsbFBvbGljaWVzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEh4KBG5hbWUYAiABKAlCC+BBAbpIBXIDGP8BSACIAQESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAQgcKBV9uYW1lIqYBChhMaXN0UHVsbFBvbGljaWVzUmVzcG9uc2USNgoNcHVsbF9wb2xpY2llcxgBIAMoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCIvChdEZWxldGVQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEyiQgKE1B1bGxQb2xpY2llc1NlcnZpY2USoAEKDUdldFB1bGxQb2xpY3kSKS50YXByb290LnJlZ2lzdHJ5LnYyLkdldFB1bGxQb2xpY3lSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5IkOQAgGq5xgSCAISAp1OIgpQdWxsUG9saWN5gtPkkwIkEiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9EuEBChBDcmVhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSJ+qucYQAgCEgKbThosCihwbGF0Zm9ybS5yZWdpc3RyeS5wdWxsX3BvbGljeS5jcmVhdGVkLnYxEAEiClB1bGxQb2xpY3mC0+STAjQ6C3B1bGxfcG9saWN5IiUvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3twYXJlbnQ9Kip9Eu4BChBVcGRhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSKKAZACAqrnGEAIAhICnE4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kudXBkYXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwI9OgtwdWxsX3BvbGljeTIuL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97cHVsbF9wb2xpY3kudWlkPSoqfRKrAQoQTGlzdFB1bGxQb2xpY2llcxIsLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFB1bGxQb2xpY2llc1JlcXVlc3QaLS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RQdWxsUG9saWNpZXNSZXNwb25zZSI6kAIBqucYEggDEgKdTiIKUHVsbFBvbGljeYLT5JMCGxIZL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcxLLAQoQRGVsZXRlUHVsbFBvbGljeRIsLnRhcHJvb3QucmVnaXN0cnkudjIuRGVsZXRlUHVsbFBvbGljeVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkicZACAqrnGEAIAhICnk4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kuZGVsZXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwIkKiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9YgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_registry_v2_contents]);
+  fileDesc("Cid0YXByb290L3JlZ2lzdHJ5L3YyL3B1bGxfcG9saWNpZXMucHJvdG8SE3RhcHJvb3QucmVnaXN0cnkudjIirAwKClB1bGxQb2xpY3kSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjYKBG5hbWUYAiABKAlCKOBBArpIItgBAXIdMhteW2EtejAtOV1bYS16MC05Ll8tXXswLDYyfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEj0KBXJ1bGVzGAQgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5LlJ1bGVCCLpIBZIBAhAUEksKCmV4Y2VwdGlvbnMYBSADKAsyKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuRXhjZXB0aW9uQgzgQQG6SAaSAQMQyAESFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAxqFAQoUU2lnbmF0dXJlUmVxdWlyZW1lbnQSIgoEa2V5cxgBIAMoCUIU4EEBukgOkgELEAoiB3IFEAEYgBASSQoKaWRlbnRpdGllcxgCIAMoCzIoLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeS5JZGVudGl0eUIL4EEBukgFkgECEBQajAEKCElkZW50aXR5Eh4KBmlzc3VlchgBIAEoCUIO4EECukgI2AEBcgMYgAQSHQoHc3ViamVjdBgCIAEoCUIKukgHcgUQARiACEgAEiUKD3N1YmplY3RfcGF0dGVybhgDIAEoCUIKukgHcgUQARiACEgAQhoKEXN1YmplY3RfY29uZGl0aW9uEgW6SAIIARqpAwoEUnVsZRJWCgxtYXhfc2V2ZXJpdHkYASABKA4yMC50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5lcmFiaWxpdHkuU2V2ZXJpdHlMZXZlbEIMukgJggEGEAEgACAESAASFgoMcmVxdWlyZV9zYm9tGAIgASgISAASGQoPZGVueV9kZXByZWNhdGVkGAMgASgISAASHwoMbWF4X2FnZV9kYXlzGAQgASgFQge6SAQaAigBSAASUQoRcmVxdWlyZV9zaWduYXR1cmUYBSABKAsyNC50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuU2lnbmF0dXJlUmVxdWlyZW1lbnRIABJCCgRtb2RlGAogASgOMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5Lk1vZGVCDuBBArpICNgBAYIBAhABEkoKCm9uX3Vua25vd24YCyABKA4yKS50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuT25Vbmtub3duQgvgQQG6SAWCAQIQAUISCgljb25kaXRpb24SBbpIAggBGukBCglFeGNlcHRpb24SHQoIcmVwb191aWQYASABKAlCC+BBAbpIBXIDGIAIEkkKBmRpZ2VzdBgCIAEoCUI54EEBukgz2AEBci4yLF4oc2hhMjU2OlswLTlhLWZdezY0fXxzaGE1MTI6WzAtOWEtZl17MTI4fSkkEiIKDXZ1bG5lcmFiaWxpdHkYAyABKAlCC+BBAbpIBXIDGIABEjEKCGVuZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEhsKBnJlYXNvbhgFIAEoCUIL4EEBukgFcgMYgAQiPgoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASCQoFQVVESVQQARIICgRXQVJOEAISCwoHRU5GT1JDRRADIjwKCU9uVW5rbm93bhIaChZPTl9VTktOT1dOX1VOU1BFQ0lGSUVEEAASCQoFQUxMT1cQARIICgRERU5ZEAI6VIrnGFAKDXB1bGxfcG9saWNpZXMSDHB1bGxQb2xpY2llcxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIsChRHZXRQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEibQoXQ3JlYXRlUHVsbFBvbGljeVJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEjkKC3B1bGxfcG9saWN5GAIgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgPgQQIijgEKF1VwZGF0ZVB1bGxQb2xpY3lSZXF1ZXN0Ej0KC3B1bGxfcG9saWN5GAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5QgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIu0BChdMaXN0UHVsbFBvbGljaWVzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEh4KBG5hbWUYAiABKAlCC+BBAbpIBXIDGP8BSACIAQESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAQgcKBV9uYW1lIqYBChhMaXN0UHVsbFBvbGljaWVzUmVzcG9uc2USNgoNcHVsbF9wb2xpY2llcxgBIAMoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCIvChdEZWxldGVQdWxsUG9saWN5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEigQIKF0RyeVJ1blB1bGxQb2xpY3lSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI5CgtwdWxsX3BvbGljeRgCIAEoCzIfLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeUID4EEBEh0KCHJlcGxhY2VzGAMgASgJQgvgQQG6SAVyAxiACBIzCgpzdGFydF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEBEh0KCXBhZ2Vfc2l6ZRgFIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAYgASgJQgvgQQG6SAVyAxiAICKQBgoYRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlEk8KCW1hbmlmZXN0cxgBIAMoCzI8LnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlLlB1bGxlZE1hbmlmZXN0EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRr6AQoHVmVyZGljdBJQCghkZWNpc2lvbhgBIAEoDjI+LnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlLlZlcmRpY3QuRGVjaXNpb24SRQoHcmVzdWx0cxgCIAMoCzI0LnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlLlJlc3VsdCJWCghEZWNpc2lvbhIYChRERUNJU0lPTl9VTlNQRUNJRklFRBAAEgsKB0FMTE9XRUQQARIKCgZXQVJORUQQAhILCgdSRUZVU0VEEAMSCgoGRVhFTVBUEAQahgEKBlJlc3VsdBISCgpwb2xpY3lfdWlkGAEgASgJEhMKC3BvbGljeV9uYW1lGAIgASgJEjIKBG1vZGUYAyABKA4yJC50YXByb290LnJlZ2lzdHJ5LnYyLlB1bGxQb2xpY3kuTW9kZRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCRqDAgoOUHVsbGVkTWFuaWZlc3QSEAoIcmVwb191aWQYASABKAkSDgoGZGlnZXN0GAIgASgJEgsKA3RhZxgDIAEoCRIyCg5sYXN0X3B1bGxfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASRgoHY3VycmVudBgFIAEoCzI1LnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlLlZlcmRpY3QSRgoHcGxhbm5lZBgGIAEoCzI1LnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlLlZlcmRpY3QyzAkKE1B1bGxQb2xpY2llc1NlcnZpY2USoAEKDUdldFB1bGxQb2xpY3kSKS50YXByb290LnJlZ2lzdHJ5LnYyLkdldFB1bGxQb2xpY3lSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5QdWxsUG9saWN5IkOQAgGq5xgSCAISAp1OIgpQdWxsUG9saWN5gtPkkwIkEiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9EuEBChBDcmVhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSJ+qucYQAgCEgKbThosCihwbGF0Zm9ybS5yZWdpc3RyeS5wdWxsX3BvbGljeS5jcmVhdGVkLnYxEAEiClB1bGxQb2xpY3mC0+STAjQ6C3B1bGxfcG9saWN5IiUvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3twYXJlbnQ9Kip9Eu4BChBVcGRhdGVQdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVQdWxsUG9saWN5UmVxdWVzdBofLnRhcHJvb3QucmVnaXN0cnkudjIuUHVsbFBvbGljeSKKAZACAqrnGEAIAhICnE4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kudXBkYXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwI9OgtwdWxsX3BvbGljeTIuL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcy97cHVsbF9wb2xpY3kudWlkPSoqfRKrAQoQTGlzdFB1bGxQb2xpY2llcxIsLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFB1bGxQb2xpY2llc1JlcXVlc3QaLS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RQdWxsUG9saWNpZXNSZXNwb25zZSI6kAIBqucYEggDEgKdTiIKUHVsbFBvbGljeYLT5JMCGxIZL3JlZ2lzdHJ5L3YyL3B1bGxQb2xpY2llcxLLAQoQRGVsZXRlUHVsbFBvbGljeRIsLnRhcHJvb3QucmVnaXN0cnkudjIuRGVsZXRlUHVsbFBvbGljeVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkicZACAqrnGEAIAhICnk4aLAoocGxhdGZvcm0ucmVnaXN0cnkucHVsbF9wb2xpY3kuZGVsZXRlZC52MRABIgpQdWxsUG9saWN5gtPkkwIkKiIvcmVnaXN0cnkvdjIvcHVsbFBvbGljaWVzL3t1aWQ9Kip9EsABChBEcnlSdW5QdWxsUG9saWN5EiwudGFwcm9vdC5yZWdpc3RyeS52Mi5EcnlSdW5QdWxsUG9saWN5UmVxdWVzdBotLnRhcHJvb3QucmVnaXN0cnkudjIuRHJ5UnVuUHVsbFBvbGljeVJlc3BvbnNlIk+QAgGq5xgRCAISBp1OxQyUBSIFR3JvdXCC0+STAjE6ASoiLC9yZWdpc3RyeS92Mi9wdWxsUG9saWNpZXMve3BhcmVudD0qKn06ZHJ5UnVuYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter, file_taproot_registry_v2_contents]);
 
 /**
  * Rules on what may be pulled from the repos of a group, and of all groups below it. All rules of all groups above a repo count: a group cannot weaken the
@@ -542,6 +542,256 @@ export const DeletePullPolicyRequestSchema: GenMessage<DeletePullPolicyRequest> 
   messageDesc(file_taproot_registry_v2_pull_policies, 6);
 
 /**
+ * @generated from message taproot.registry.v2.DryRunPullPolicyRequest
+ */
+export type DryRunPullPolicyRequest = Message<"taproot.registry.v2.DryRunPullPolicyRequest"> & {
+  /**
+   * The group whose policies would change. Pulls from its repos, and from those of all groups below it, count.
+   *
+   * @generated from field: string parent = 1;
+   */
+  parent: string;
+
+  /**
+   * The policy that the group would have. Without one, `replaces` is taken away; without both, nothing would change.
+   *
+   * @generated from field: taproot.registry.v2.PullPolicy pull_policy = 2;
+   */
+  pullPolicy?: PullPolicy | undefined;
+
+  /**
+   * The uid of the policy of the group that the new one replaces. Without it, the new one is added.
+   *
+   * @generated from field: string replaces = 3;
+   */
+  replaces: string;
+
+  /**
+   * Only pulls at this time or later count. Without it, all pulls count whose events are kept: those of the last three days.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 4;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * Maximum number of manifests. 0 means 50; values above 100 mean 100.
+   *
+   * @generated from field: int32 page_size = 5;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page. Valid for three days, with the same request and caller.
+   *
+   * @generated from field: string page_token = 6;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.DryRunPullPolicyRequest.
+ * Use `create(DryRunPullPolicyRequestSchema)` to create a new message.
+ */
+export const DryRunPullPolicyRequestSchema: GenMessage<DryRunPullPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 7);
+
+/**
+ * One page of the manifests that were pulled, the last pull first.
+ *
+ * @generated from message taproot.registry.v2.DryRunPullPolicyResponse
+ */
+export type DryRunPullPolicyResponse = Message<"taproot.registry.v2.DryRunPullPolicyResponse"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v2.DryRunPullPolicyResponse.PulledManifest manifests = 1;
+   */
+  manifests: DryRunPullPolicyResponse_PulledManifest[];
+
+  /**
+   * Token of the next page. Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.DryRunPullPolicyResponse.
+ * Use `create(DryRunPullPolicyResponseSchema)` to create a new message.
+ */
+export const DryRunPullPolicyResponseSchema: GenMessage<DryRunPullPolicyResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 8);
+
+/**
+ * What pull policies say about a pull.
+ *
+ * @generated from message taproot.registry.v2.DryRunPullPolicyResponse.Verdict
+ */
+export type DryRunPullPolicyResponse_Verdict = Message<"taproot.registry.v2.DryRunPullPolicyResponse.Verdict"> & {
+  /**
+   * @generated from field: taproot.registry.v2.DryRunPullPolicyResponse.Verdict.Decision decision = 1;
+   */
+  decision: DryRunPullPolicyResponse_Verdict_Decision;
+
+  /**
+   * @generated from field: repeated taproot.registry.v2.DryRunPullPolicyResponse.Result results = 2;
+   */
+  results: DryRunPullPolicyResponse_Result[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.DryRunPullPolicyResponse.Verdict.
+ * Use `create(DryRunPullPolicyResponse_VerdictSchema)` to create a new message.
+ */
+export const DryRunPullPolicyResponse_VerdictSchema: GenMessage<DryRunPullPolicyResponse_Verdict> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 8, 0);
+
+/**
+ * @generated from enum taproot.registry.v2.DryRunPullPolicyResponse.Verdict.Decision
+ */
+export const DryRunPullPolicyResponse_Verdict_Decision = {
+  /**
+   * @generated from enum value: DECISION_UNSPECIFIED = 0;
+   */
+  DECISION_UNSPECIFIED: 0,
+
+  /**
+   * The pull is allowed.
+   *
+   * @generated from enum value: ALLOWED = 1;
+   */
+  ALLOWED: 1,
+
+  /**
+   * The pull is allowed, with the header `Warning`.
+   *
+   * @generated from enum value: WARNED = 2;
+   */
+  WARNED: 2,
+
+  /**
+   * The pull is refused.
+   *
+   * @generated from enum value: REFUSED = 3;
+   */
+  REFUSED: 3,
+
+  /**
+   * Policies do not count: it is a signature, an SBOM or an attestation.
+   *
+   * @generated from enum value: EXEMPT = 4;
+   */
+  EXEMPT: 4,
+} as const;
+
+/**
+ * @generated from enum taproot.registry.v2.DryRunPullPolicyResponse.Verdict.Decision
+ */
+export type DryRunPullPolicyResponse_Verdict_Decision = (typeof DryRunPullPolicyResponse_Verdict_Decision)[keyof typeof DryRunPullPolicyResponse_Verdict_Decision] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.DryRunPullPolicyResponse.Verdict.Decision.
+ */
+export const DryRunPullPolicyResponse_Verdict_DecisionSchema: GenEnum<DryRunPullPolicyResponse_Verdict_Decision> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_pull_policies, 8, 0, 0);
+
+/**
+ * What one policy says about a pull.
+ *
+ * @generated from message taproot.registry.v2.DryRunPullPolicyResponse.Result
+ */
+export type DryRunPullPolicyResponse_Result = Message<"taproot.registry.v2.DryRunPullPolicyResponse.Result"> & {
+  /**
+   * Empty for the policy in the request.
+   *
+   * @generated from field: string policy_uid = 1;
+   */
+  policyUid: string;
+
+  /**
+   * @generated from field: string policy_name = 2;
+   */
+  policyName: string;
+
+  /**
+   * The mode of the rule that decided; the strictest mode if all rules passed.
+   *
+   * @generated from field: taproot.registry.v2.PullPolicy.Mode mode = 3;
+   */
+  mode: PullPolicy_Mode;
+
+  /**
+   * `PASSED`, `VIOLATED` or `UNKNOWN`.
+   *
+   * @generated from field: string result = 4;
+   */
+  result: string;
+
+  /**
+   * The rules that did not pass, the one that decided first.
+   *
+   * @generated from field: repeated string reasons = 5;
+   */
+  reasons: string[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.DryRunPullPolicyResponse.Result.
+ * Use `create(DryRunPullPolicyResponse_ResultSchema)` to create a new message.
+ */
+export const DryRunPullPolicyResponse_ResultSchema: GenMessage<DryRunPullPolicyResponse_Result> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 8, 1);
+
+/**
+ * A manifest that was pulled.
+ *
+ * @generated from message taproot.registry.v2.DryRunPullPolicyResponse.PulledManifest
+ */
+export type DryRunPullPolicyResponse_PulledManifest = Message<"taproot.registry.v2.DryRunPullPolicyResponse.PulledManifest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * The tag by which it was pulled. Empty if it was pulled by digest.
+   *
+   * @generated from field: string tag = 3;
+   */
+  tag: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp last_pull_time = 4;
+   */
+  lastPullTime?: Timestamp | undefined;
+
+  /**
+   * Under the policies as they are.
+   *
+   * @generated from field: taproot.registry.v2.DryRunPullPolicyResponse.Verdict current = 5;
+   */
+  current?: DryRunPullPolicyResponse_Verdict | undefined;
+
+  /**
+   * Under the policies as they would be.
+   *
+   * @generated from field: taproot.registry.v2.DryRunPullPolicyResponse.Verdict planned = 6;
+   */
+  planned?: DryRunPullPolicyResponse_Verdict | undefined;
+};
+
+/**
+ * Describes the message taproot.registry.v2.DryRunPullPolicyResponse.PulledManifest.
+ * Use `create(DryRunPullPolicyResponse_PulledManifestSchema)` to create a new message.
+ */
+export const DryRunPullPolicyResponse_PulledManifestSchema: GenMessage<DryRunPullPolicyResponse_PulledManifest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_pull_policies, 8, 2);
+
+/**
  * Pull policies: rules on what may be pulled from the repos of a group, and of all groups below it.
  *
  * @generated from service taproot.registry.v2.PullPoliciesService
@@ -596,6 +846,16 @@ export const PullPoliciesService: GenService<{
     methodKind: "unary";
     input: typeof DeletePullPolicyRequestSchema;
     output: typeof EmptySchema;
+  },
+  /**
+   * Tells what a change of the pull policies of a group would mean for the manifests that were pulled lately. It changes nothing.
+   *
+   * @generated from rpc taproot.registry.v2.PullPoliciesService.DryRunPullPolicy
+   */
+  dryRunPullPolicy: {
+    methodKind: "unary";
+    input: typeof DryRunPullPolicyRequestSchema;
+    output: typeof DryRunPullPolicyResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v2_pull_policies, 0);
