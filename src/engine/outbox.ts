@@ -47,13 +47,13 @@ export interface Happening extends Happened {
 /** What an event about a request to the registry host says: the type between the prefix and the version. */
 export type TrafficKind = 'push' | 'pull' | 'policy.violated'
 
-/** The data of an event about a request to the registry host. */
+/** The data of an event about a request to the registry host, or about vulnerabilities of a tag. */
 export interface TrafficHappening extends Omit<Happened, 'source'> {
-  readonly kind: TrafficKind
+  readonly kind: TrafficKind | 'vulnerabilities.changed'
   /** The name of the registry host. */
   readonly host: string
   readonly group: string
-  /** The caller of the request; undefined if the caller is anonymous. */
+  /** The caller of the request; undefined if the caller is anonymous, and if there was no request. */
   readonly caller: Caller | undefined
 }
 
@@ -83,7 +83,7 @@ export function outboxWrite(random: Random, happening: Happening): Write {
   return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group, internal: event.internal })
 }
 
-/** Returns the write that adds the event of a registry request to the outbox. */
+/** Returns the write that adds an event of the registry to the outbox. */
 export function trafficWrite(random: Random, happening: TrafficHappening): Write {
   return entryWrite(random, { ...happening, source: happening.host, type: `${trafficTypePrefix}${happening.kind}.v1`, internal: false })
 }

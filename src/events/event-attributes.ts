@@ -3,7 +3,7 @@ import { registry } from '../base/schema/schema.ts'
 import { parentOf, trustedUid } from '../base/uid.ts'
 import { uuidOfHex } from '../base/runtime.ts'
 import type { OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
-import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
+import { RegistryTrafficSchema, VulnerabilitiesChangedSchema } from '../gen/taproot/store/v1/registry_pb.ts'
 
 /** The audience of every event that is sent to subscribers, and of its token. */
 export const customerAudience = 'customer'
@@ -43,11 +43,12 @@ export function attributesOf(event: OutboxEvent): Readonly<Record<string, string
   return Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== ''))
 }
 
-/** Returns the event's payload as proto JSON; null if it has none. Registry traffic includes its empty fields, except optional ones and `policy_results`. */
+/** Returns the event's payload as proto JSON; null if it has none. Events of the registry include their empty fields, except optional ones and `policy_results`. */
 function payloadOf({ bodyType, body }: OutboxEvent): JsonValue {
   if (bodyType === '') return null
   const desc = registry.getMessage(bodyType)
   if (desc === undefined) throw new TypeError(`no message ${bodyType}`)
+  if (bodyType === VulnerabilitiesChangedSchema.typeName) return toJson(desc, fromBinary(desc, body), { registry, alwaysEmitImplicit: true })
   if (bodyType !== RegistryTrafficSchema.typeName) return toJson(desc, fromBinary(desc, body), { registry })
   const traffic = toJson(RegistryTrafficSchema, fromBinary(RegistryTrafficSchema, body), { registry, alwaysEmitImplicit: true }) as JsonObject // of a message
   const { policy_results: results, ...rest } = traffic

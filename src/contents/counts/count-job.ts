@@ -23,8 +23,10 @@ import {
   withState,
   type CountedState,
   type CountedTag,
+  type TagStates,
 } from './tag-month.ts'
 import { imageState } from './tag-state.ts'
+import { changedEvent } from './changed-event.ts'
 
 /** How long states are kept, in months besides the current one. */
 const keptMonths = 13
@@ -215,7 +217,7 @@ export class VulnerabilityCounts {
     const digest = messageOf(record, 'Tag').digest as Digest // checked when the tag was written
     const state = await imageState(this.#services, { repo: tag.repo, digest }, { key: turnKey, signal })
     if (state === 'pending') this.#pending.add(tag)
-    if (state !== 'pending') await this.#record(tag, state, signal)
+    if (state !== 'pending') await this.#record({ ...tag, digest }, state, signal)
     else if (!isChanged) await this.#record(tag, { kind: 'unknown' }, signal)
   }
 
@@ -236,8 +238,8 @@ export class VulnerabilityCounts {
       await store.transact({ guards: [], writes: page.map(({ key }) => ({ kind: 'delete', key })) }, signal)
   }
 
-  /** Records a state that differs from the last one. */
-  async #record(tag: CountedTag, state: CountedState, signal: AbortSignal): Promise<void> {
+  /** Records a state that differs from the last one, with its event. */
+  async #record(tag: CountedTag & { readonly digest?: Digest }, state: CountedState, signal: AbortSignal): Promise<void> {
     const { store, clock } = this.#services
     const { month, day } = monthDay(Math.floor(clock.now() / dayMs))
     const key = countsKey(month, tag)
@@ -247,10 +249,12 @@ export class VulnerabilityCounts {
       const states = entry === undefined ? [] : decodeStates(entry.value)
       const next = withState(states, { day, state })
       if (next === states) return
+      const before = state.kind === 'known' ? await this.#knownBefore(states, tag, { month, signal }) : undefined
+      const event = changedEvent(this.#services, tag, { before, after: state })
       const { committed } = await store.transact(
         {
           guards: [entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }],
-          writes: [{ kind: 'put', key, value: encodeStates(next) }],
+          writes: [{ kind: 'put', key, value: encodeStates(next) }, ...event],
         },
         signal,
       )
@@ -266,5 +270,16 @@ export class VulnerabilityCounts {
       if (entry !== undefined) return decodeStates(entry.value).at(-1)?.state.kind === 'known'
     }
     return false
+  }
+
+  /** Resolves with the last state of a tag in which its contents were known, or it was gone. A new image is not read at once. */
+  async #knownBefore(states: TagStates, tag: CountedTag, { month, signal }: { month: string; signal: AbortSignal }): Promise<CountedState | undefined> {
+    const find = (some: TagStates): CountedState | undefined => some.findLast(({ state }) => state.kind !== 'unknown')?.state
+    let found = find(states)
+    for (const one of found === undefined ? monthsBefore(month) : []) {
+      const entry = await this.#services.store.get(countsKey(one, tag), signal)
+      found ??= entry && find(decodeStates(entry.value))
+    }
+    return found
   }
 }

@@ -16,6 +16,9 @@ export interface EventType {
   readonly capabilities: readonly string[]
 }
 
+/** Type of the events of tags whose vulnerabilities changed. */
+const vulnerabilitiesType = 'dev.taproot.registry.vulnerabilities.changed.v1'
+
 /** Event types that no API method emits, with the kind of their subject. */
 const otherTypes: readonly (readonly [type: string, kind: string])[] = [
   [`${apiTypePrefix}auth.registered.v1`, 'Identity'],
@@ -23,7 +26,11 @@ const otherTypes: readonly (readonly [type: string, kind: string])[] = [
   ['dev.taproot.registry.push.v1', 'Repo'],
   [pullType, 'Repo'],
   ['dev.taproot.registry.policy.violated.v1', 'Repo'],
+  [vulnerabilitiesType, 'Repo'],
 ]
+
+/** Capabilities that events of a type need besides those of their kind. */
+const moreCapabilities: Readonly<Record<string, readonly string[]>> = { [vulnerabilitiesType]: ['vuln_report.list'] }
 
 /** Returns the capabilities that list records of a kind; undefined for a kind without a list method. */
 function listCapabilities(kind: string | undefined): readonly string[] | undefined {
@@ -35,7 +42,7 @@ function readTypes(): ReadonlyMap<string, EventType> {
   const types = new Map<string, EventType>()
   for (const [type, kind] of [...ofMethods, ...otherTypes]) {
     const capabilities = listCapabilities(kind)
-    if (capabilities !== undefined) types.set(type, { type, capabilities })
+    if (capabilities !== undefined) types.set(type, { type, capabilities: [...capabilities, ...(moreCapabilities[type] ?? [])] })
   }
   // Several methods may emit one type. At least one of them must concern a kind that can be listed.
   const missing = ofMethods.find(([type]) => !types.has(type))

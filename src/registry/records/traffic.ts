@@ -20,7 +20,7 @@ export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | '
  * Formats a time in the form of registry events, in UTC without a zone: `2026-08-20T20:16:31.304000`
  * (docs/spec/events.md#registry-traffic).
  */
-function zoneless(timeMs: number): string {
+export function zoneless(timeMs: number): string {
   return new Date(timeMs).toISOString().replace(/Z$/, '000')
 }
 

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/registry.proto.
  */
 export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIsoECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARIaChJmaXJzdF9wdXNoX3RpbWVfbXMYESABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgsKCV9pc19pbWFnZSJ0Cg1DaGlsZE1hbmlmZXN0Eg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDEhIKCm1lZGlhX3R5cGUYAyABKAkSFAoMYXJjaGl0ZWN0dXJlGAQgASgJEgoKAm9zGAUgASgJEg8KB3ZhcmlhbnQYBiABKAkiLQoNQmxvYlJlZmVyZW5jZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyJbCgpCbG9iUmVjb3JkEgwKBHNpemUYASABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAIgASgJEhUKDXRvdWNoX3RpbWVfbXMYAyABKAMSDwoHY291bnRlZBgEIAEoCCJVChBEZXBsb3ltZW50UmVjb3JkEjMKCmRlcGxveW1lbnQYASABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLkRlcGxveW1lbnQSDAoEZXRhZxgCIAEoCSIxCg1IaXN0b3J5UmVjb3JkEg4KBmRpZ2VzdBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAyJFCgtIaXN0b3J5SGVhZBIUCgxsYXN0X3RpbWVfbXMYASABKAMSDgoGZGlnZXN0GAIgASgJEhAKCHNlcXVlbmNlGAMgASgDIqwECg9SZWdpc3RyeVRyYWZmaWMSEgoKcmVwb3NpdG9yeRgBIAEoCRIYCgdyZXBvX2lkGAIgASgJUgdyZXBvX2lkEhAKA3RhZxgDIAEoCUgAiAEBEg4KBmRpZ2VzdBgEIAEoCRITCgZtZXRob2QYBSABKAlIAYgBARIMCgR0eXBlGAYgASgJEgwKBHdoZW4YByABKAkSEAoIbG9jYXRpb24YCCABKAkSJgoOcmVtb3RlX2FkZHJlc3MYCSABKAlSDnJlbW90ZV9hZGRyZXNzEh4KCnVzZXJfYWdlbnQYCiABKAlSCnVzZXJfYWdlbnQSNQoTdGFnX3ByZXZpb3VzX2RpZ2VzdBgLIAEoCUgCUhN0YWdfcHJldmlvdXNfZGlnZXN0iAEBEhYKCXN1YmRvbWFpbhgMIAEoCUgDiAEBEjAKBWVycm9yGA0gASgLMiEudGFwcm9vdC5zdG9yZS52MS5SZWdpc3RyeUZhaWx1cmUSJwoMZGlzcGxheV9uYW1lGA4gASgJSARSDGRpc3BsYXlfbmFtZYgBARJKCg5wb2xpY3lfcmVzdWx0cxgPIAMoCzIiLnRhcHJvb3Quc3RvcmUudjEuUHVsbFBvbGljeVJlc3VsdFIOcG9saWN5X3Jlc3VsdHNCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0QgwKCl9zdWJkb21haW5CDwoNX2Rpc3BsYXlfbmFtZSKBAQoQUHVsbFBvbGljeVJlc3VsdBIcCglwb2xpY3lfaWQYASABKAlSCXBvbGljeV9pZBIgCgtwb2xpY3lfbmFtZRgCIAEoCVILcG9saWN5X25hbWUSDAoEbW9kZRgDIAEoCRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCSJACg9SZWdpc3RyeUZhaWx1cmUSDgoGc3RhdHVzGAEgASgFEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCWIGcHJvdG8z", [file_taproot_registry_v1_registry]);
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIsoECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMSFQoIaXNfaW1hZ2UYECABKAhIAIgBARIaChJmaXJzdF9wdXNoX3RpbWVfbXMYESABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgsKCV9pc19pbWFnZSJ0Cg1DaGlsZE1hbmlmZXN0Eg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDEhIKCm1lZGlhX3R5cGUYAyABKAkSFAoMYXJjaGl0ZWN0dXJlGAQgASgJEgoKAm9zGAUgASgJEg8KB3ZhcmlhbnQYBiABKAkiLQoNQmxvYlJlZmVyZW5jZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyJbCgpCbG9iUmVjb3JkEgwKBHNpemUYASABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAIgASgJEhUKDXRvdWNoX3RpbWVfbXMYAyABKAMSDwoHY291bnRlZBgEIAEoCCJVChBEZXBsb3ltZW50UmVjb3JkEjMKCmRlcGxveW1lbnQYASABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYxLkRlcGxveW1lbnQSDAoEZXRhZxgCIAEoCSIxCg1IaXN0b3J5UmVjb3JkEg4KBmRpZ2VzdBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAyJFCgtIaXN0b3J5SGVhZBIUCgxsYXN0X3RpbWVfbXMYASABKAMSDgoGZGlnZXN0GAIgASgJEhAKCHNlcXVlbmNlGAMgASgDIqwECg9SZWdpc3RyeVRyYWZmaWMSEgoKcmVwb3NpdG9yeRgBIAEoCRIYCgdyZXBvX2lkGAIgASgJUgdyZXBvX2lkEhAKA3RhZxgDIAEoCUgAiAEBEg4KBmRpZ2VzdBgEIAEoCRITCgZtZXRob2QYBSABKAlIAYgBARIMCgR0eXBlGAYgASgJEgwKBHdoZW4YByABKAkSEAoIbG9jYXRpb24YCCABKAkSJgoOcmVtb3RlX2FkZHJlc3MYCSABKAlSDnJlbW90ZV9hZGRyZXNzEh4KCnVzZXJfYWdlbnQYCiABKAlSCnVzZXJfYWdlbnQSNQoTdGFnX3ByZXZpb3VzX2RpZ2VzdBgLIAEoCUgCUhN0YWdfcHJldmlvdXNfZGlnZXN0iAEBEhYKCXN1YmRvbWFpbhgMIAEoCUgDiAEBEjAKBWVycm9yGA0gASgLMiEudGFwcm9vdC5zdG9yZS52MS5SZWdpc3RyeUZhaWx1cmUSJwoMZGlzcGxheV9uYW1lGA4gASgJSARSDGRpc3BsYXlfbmFtZYgBARJKCg5wb2xpY3lfcmVzdWx0cxgPIAMoCzIiLnRhcHJvb3Quc3RvcmUudjEuUHVsbFBvbGljeVJlc3VsdFIOcG9saWN5X3Jlc3VsdHNCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0QgwKCl9zdWJkb21haW5CDwoNX2Rpc3BsYXlfbmFtZSL6AQoWVnVsbmVyYWJpbGl0aWVzQ2hhbmdlZBISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSCwoDdGFnGAMgASgJEg4KBmRpZ2VzdBgEIAEoCRIMCgR3aGVuGAUgASgJEjMKBmJlZm9yZRgGIAEoCzIjLnRhcHJvb3Quc3RvcmUudjEuVnVsbmVyYWJpbGl0eVN1bXMSMgoFYWZ0ZXIYByABKAsyIy50YXByb290LnN0b3JlLnYxLlZ1bG5lcmFiaWxpdHlTdW1zEg0KBWFkZGVkGAggAygJEg8KB3JlbW92ZWQYCSADKAkidQoRVnVsbmVyYWJpbGl0eVN1bXMSEAoIY3JpdGljYWwYASABKAUSDAoEaGlnaBgCIAEoBRIOCgZtZWRpdW0YAyABKAUSCwoDbG93GAQgASgFEhIKCm5lZ2xpZ2libGUYBSABKAUSDwoHdW5rbm93bhgGIAEoBSKBAQoQUHVsbFBvbGljeVJlc3VsdBIcCglwb2xpY3lfaWQYASABKAlSCXBvbGljeV9pZBIgCgtwb2xpY3lfbmFtZRgCIAEoCVILcG9saWN5X25hbWUSDAoEbW9kZRgDIAEoCRIOCgZyZXN1bHQYBCABKAkSDwoHcmVhc29ucxgFIAMoCSJACg9SZWdpc3RyeUZhaWx1cmUSDgoGc3RhdHVzGAEgASgFEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCWIGcHJvdG8z", [file_taproot_registry_v1_registry]);
 
 /**
  * A manifest of a repo, by its digest. Digests are texts such as `sha256:...`.
@@ -440,6 +440,117 @@ export const RegistryTrafficSchema: GenMessage<RegistryTraffic> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 7);
 
 /**
+ * The body of the event of a tag whose known vulnerabilities changed.
+ *
+ * @generated from message taproot.store.v1.VulnerabilitiesChanged
+ */
+export type VulnerabilitiesChanged = Message<"taproot.store.v1.VulnerabilitiesChanged"> & {
+  /**
+   * The path of the repo. Empty if no path leads to it.
+   *
+   * @generated from field: string repository = 1;
+   */
+  repository: string;
+
+  /**
+   * @generated from field: string repo_id = 2 [json_name = "repo_id"];
+   */
+  repoId: string;
+
+  /**
+   * @generated from field: string tag = 3;
+   */
+  tag: string;
+
+  /**
+   * @generated from field: string digest = 4;
+   */
+  digest: string;
+
+  /**
+   * @generated from field: string when = 5;
+   */
+  when: string;
+
+  /**
+   * Absent if they were not known before.
+   *
+   * @generated from field: taproot.store.v1.VulnerabilitySums before = 6;
+   */
+  before?: VulnerabilitySums | undefined;
+
+  /**
+   * @generated from field: taproot.store.v1.VulnerabilitySums after = 7;
+   */
+  after?: VulnerabilitySums | undefined;
+
+  /**
+   * Ids that are known only now, at most 100.
+   *
+   * @generated from field: repeated string added = 8;
+   */
+  added: string[];
+
+  /**
+   * Ids that are known no longer, at most 100.
+   *
+   * @generated from field: repeated string removed = 9;
+   */
+  removed: string[];
+};
+
+/**
+ * Describes the message taproot.store.v1.VulnerabilitiesChanged.
+ * Use `create(VulnerabilitiesChangedSchema)` to create a new message.
+ */
+export const VulnerabilitiesChangedSchema: GenMessage<VulnerabilitiesChanged> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_registry, 8);
+
+/**
+ * Numbers of vulnerabilities by their worst severity.
+ *
+ * @generated from message taproot.store.v1.VulnerabilitySums
+ */
+export type VulnerabilitySums = Message<"taproot.store.v1.VulnerabilitySums"> & {
+  /**
+   * @generated from field: int32 critical = 1;
+   */
+  critical: number;
+
+  /**
+   * @generated from field: int32 high = 2;
+   */
+  high: number;
+
+  /**
+   * @generated from field: int32 medium = 3;
+   */
+  medium: number;
+
+  /**
+   * @generated from field: int32 low = 4;
+   */
+  low: number;
+
+  /**
+   * @generated from field: int32 negligible = 5;
+   */
+  negligible: number;
+
+  /**
+   * @generated from field: int32 unknown = 6;
+   */
+  unknown: number;
+};
+
+/**
+ * Describes the message taproot.store.v1.VulnerabilitySums.
+ * Use `create(VulnerabilitySumsSchema)` to create a new message.
+ */
+export const VulnerabilitySumsSchema: GenMessage<VulnerabilitySums> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_registry, 9);
+
+/**
  * What a pull policy says about a pull.
  *
  * @generated from message taproot.store.v1.PullPolicyResult
@@ -482,7 +593,7 @@ export type PullPolicyResult = Message<"taproot.store.v1.PullPolicyResult"> & {
  * Use `create(PullPolicyResultSchema)` to create a new message.
  */
 export const PullPolicyResultSchema: GenMessage<PullPolicyResult> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 8);
+  messageDesc(file_taproot_store_v1_registry, 10);
 
 /**
  * The answer of the registry host to a request that failed.
@@ -515,5 +626,5 @@ export type RegistryFailure = Message<"taproot.store.v1.RegistryFailure"> & {
  * Use `create(RegistryFailureSchema)` to create a new message.
  */
 export const RegistryFailureSchema: GenMessage<RegistryFailure> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_registry, 9);
+  messageDesc(file_taproot_store_v1_registry, 11);
 
