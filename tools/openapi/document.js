@@ -113,7 +113,8 @@ const otherAnswers = {
 }
 
 function answersOf(schemas, row, { isStreamed }) {
-  const isEmpty = row.output.typeName === 'google.protobuf.Empty'
+  // Version 1 answers an empty object.
+  const isEmpty = row.output.typeName === 'google.protobuf.Empty' && !row.service.includes('.v1.')
   const json = otherAnswers[row.output.typeName] ?? { 'application/json': { schema: schemas.of(row.output, 'answer') } }
   const events = isStreamed ? { 'text/event-stream': { schema: { type: 'string' } } } : {}
   return {

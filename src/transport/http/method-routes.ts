@@ -95,9 +95,14 @@ export function methodRoutes(bound: readonly BoundMethod[], options: MethodRoute
     })
 }
 
+/** True for a method whose answers have an empty body. In version 1 such an answer is an empty object (docs/spec/version-1.md#deletes). */
+function hasNoContent({ output, service }: MethodRow): boolean {
+  return output.typeName === 'google.protobuf.Empty' && !service.includes('.v1.')
+}
+
 function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
   const name = callName(method.row)
-  const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
+  const encode = hasNoContent(method.row) ? undefined : createAnswerJson(method.row.output, options.encoders)
   return async (context, match) => {
     const { state } = context
     state.domain = method.row.domain

@@ -102,9 +102,7 @@ function isEnumName(key: string, value: unknown): boolean {
 
 /** Returns the answer of a REST call in the form of the table. Throws for a key that the table does not have. */
 function readAnswer(output: string, text: string): JsonObject {
-  const json = JSON.parse(text === '' ? '{}' : text, (key, value: unknown) =>
-    ownNames.has(key) ? undefined : isEnumName(key, value) ? 0 : value,
-  ) as JsonObject
+  const json = JSON.parse(text, (key, value: unknown) => (ownNames.has(key) ? undefined : isEnumName(key, value) ? 0 : value)) as JsonObject
   return toJson(v1Message(output), fromJson(v1Message(output), json)) as JsonObject // a message is an object
 }
 
