@@ -29,6 +29,8 @@ export interface Call {
   readonly method: MethodRow
   /** The method of version 1 that the client called, if `method` is the one of version 2 that answers it. */
   readonly calledAs?: MethodRow
+  /** True for a part of another call, which the rate limit has counted. */
+  readonly isCounted?: boolean
   readonly transport: 'http' | 'grpc'
   readonly headers: CallHeaders
   readonly validateOnly: boolean

@@ -286,7 +286,8 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
   // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
   const key = token?.identityUid ?? addressKey(call.remoteAddress)
-  if (limiter !== undefined) takeFrom(limiter, call, key)
+  if (call.isCounted === true) limiter?.resume(key)
+  else if (limiter !== undefined) takeFrom(limiter, call, key)
   assertPresented(call)
   assertForce(call)
   const decoded = await call.decode(() => limiter?.resume(key))

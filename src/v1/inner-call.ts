@@ -19,11 +19,13 @@ export type ReadRequest = Call['decode']
 
 /**
  * A call of a method of version 2 with the credentials, headers and limits of a call of version 1. It goes through the whole pipeline. The first inner call of
- * an outer call reads its request. Later ones get a message. They have no preconditions, because those are about the first.
+ * an outer call reads its request. Later ones get a message. They have no preconditions, because those are about the first. The rate limit only counts the
+ * first, so that it does not end a call between two writes.
  */
 export class InnerCall implements Call {
   readonly method: MethodRow
   readonly calledAs: MethodRow
+  readonly isCounted: boolean
   readonly headers: CallHeaders
   readonly transport: Call['transport']
   readonly validateOnly: boolean
@@ -34,6 +36,7 @@ export class InnerCall implements Call {
   constructor(outer: Call, method: MethodRow, request: Message | ReadRequest) {
     this.method = method
     this.calledAs = outer.method
+    this.isCounted = typeof request !== 'function'
     const { ifMatch: _match, ifNoneMatch: _noneMatch, idempotencyKey: _key, ...later } = outer.headers
     this.headers = typeof request === 'function' ? outer.headers : later
     this.transport = outer.transport

@@ -283,6 +283,19 @@ describe.each(['rest', 'grpc'] as const)('over %s a request refused with code 8 
     expect(ok(await server[transport].call('Register', { code: String(code) }, { token: bearer }))['group']).toBe(org.group)
   })
 
+  // docs/spec/version-1.md#repos: a repo and its readme are two writes.
+  test('a repo with a readme is created whole by the last request', async () => {
+    const org = await makeOrganisation(server)
+    const repo = { name: 'nginx', readme: '# Read me' }
+    await clock.hold(async () => {
+      for (let request = 1; request < 10; request++) ok(await server[transport].call('GetGroup', { uid: org.group }, { token: org.token }))
+      expect(ok(await server[transport].call('Registry/CreateRepo', { parentId: org.group, repo }, { token: org.token }))).toMatchObject(repo)
+      expect((await server[transport].call('Registry/CreateRepo', { parentId: org.group, repo: { name: 'httpd' } }, { token: org.token })).code).toBe(8)
+    })
+    clock.advance(60_000)
+    expect(ok(await server[transport].call('Registry/ListRepos', {}, { token: org.token }))).toMatchObject({ items: [{ name: 'nginx' }] })
+  })
+
   test('a token to exchange leaves no trace', async () => {
     await limited(async ({ uid, token }) => {
       const seen = server.running.engine.cache.tables.get('Identity', trustedUid(uid))?.revision
