@@ -32,13 +32,21 @@ async function changeReadme({ call, dispatch }: { call: Call; dispatch: Dispatch
   }
 }
 
-/** Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. */
-async function withReadme(outer: { call: Call; options: Version1Options }, answer: Answer, readme: string): Promise<Answer> {
-  const { call, options } = outer
+/**
+ * Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. `keepsOther` leaves a readme that
+ * is not empty as it is.
+ */
+async function withReadme(
+  { call, options, keepsOther = false }: { call: Call; options: Version1Options; keepsOther?: boolean },
+  answer: Answer,
+  readme: string,
+): Promise<Answer> {
   const repo = answer.message as RepoV1 // the answer of a method about repos
   const stored = await readmeOf(options.services, repo.id, call.signal)
   // A repo that a dry run creates does not exist, and a synced repo has the readme of its source.
-  const isChanged = stored !== undefined && stored !== readme && (readme !== '' || repo.syncConfig === undefined)
+  const isSynced = repo.syncConfig !== undefined
+  const isKept = isSynced ? readme === '' : keepsOther && stored !== ''
+  const isChanged = stored !== undefined && stored !== readme && !isKept
   if (isChanged) await changeReadme({ call, dispatch: options.dispatch }, repo.id, readme)
   return { ...answer, message: create(RepoV1Schema, { ...repo, readme: isChanged ? readme : (stored ?? readme) }) }
 }
@@ -78,15 +86,19 @@ export const createsRepo: MethodMapping = ({ input }) => ({
   async answer(call, options) {
     const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }))
     const outer = { call, options }
+    const { ifNoneMatch, idempotencyKey } = call.headers
+    // A repeated create with a key answers the repo as it is now.
+    let keepsOther = idempotencyKey !== undefined
     let answer: Answer | undefined
     try {
       answer = await forwarded({ call, dispatch: options.dispatch }, createRepo, requests)
     } catch (error) {
-      const isTaken = error instanceof DomainError && error.code === 6 && !requests.asked().preventExisting
+      const isTaken = error instanceof DomainError && error.code === 6 && ifNoneMatch === undefined && !requests.asked().preventExisting
+      keepsOther = false
       answer = isTaken ? await replaceExisting(outer, requests.asked()) : undefined
       if (answer === undefined) throw error
     }
-    return withReadme(outer, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
+    return withReadme({ ...outer, keepsOther }, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
   },
 })
 

@@ -44,6 +44,22 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
   })
 
   // docs/spec/version-1.md#repos
+  test('a create with If-None-Match replaces no repo, and a repeated one with an Idempotency-Key keeps a newer readme', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const repo = { name: freshName('repo'), readme: '# One' }
+    const once = { token, idempotencyKey: freshName('key') }
+    const made = await spec.call('Registry/CreateRepo', { parentId: group, repo }, once)
+    expect(made.body).toMatchObject(repo)
+    const id = String(made.body['id'])
+    const other = { parentId: group, repo: { name: repo.name, readme: '# Other' } }
+    expectFailure(await spec.call('Registry/CreateRepo', other, { token, ifNoneMatch: '*' }), { code: 6 })
+    expectFailure(await spec.call('Registry/CreateRepo', other, { token: 'none' }), { code: 16 })
+    const updated = await spec.ok('Registry/UpdateRepo', { id, name: repo.name, description: 'newer', readme: '# Two' }, { token })
+    expect((await spec.call('Registry/CreateRepo', { parentId: group, repo }, once)).body).toEqual(updated)
+    expect(itemsOf(await spec.ok('Registry/ListRepos', { id }, { token }), 'items')).toEqual([updated])
+  })
+
+  // docs/spec/version-1.md#repos
   test('a readme that is refused is named as the field of the repo', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const repo = { name: freshName('repo'), readme: '<script>alert(1)</script>' }
