@@ -10,7 +10,7 @@ import { messageOf } from '../../cache/records/record-types.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
-import { onceByKey } from '../../engine/idempotency.ts'
+import { onceByKey, type Idempotent } from '../../engine/idempotency.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { recordAnswer } from '../../engine/read.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
@@ -250,18 +250,23 @@ export const deleteAdvisory: Handler = async (services, context, message) => {
   return { message: create(EmptySchema), subject: id }
 }
 
-/** Commits a change of the events of an advisory. Resolves with the event that `change` made. */
-async function changeEvents(
-  services: Services,
-  context: Context,
-  { uid, named, change }: { uid: string; named: string; change: (planning: Planning, record: AdvisoryRecord) => v2.AdvisoryEvent },
-): Promise<v2.AdvisoryEvent> {
+/** A change of the events of an advisory. `change` returns the event that it made. */
+interface EventChange {
+  readonly uid: string
+  readonly named: string
+  readonly memory?: Idempotent | undefined
+  readonly change: (planning: Planning, record: AdvisoryRecord) => v2.AdvisoryEvent
+}
+
+/** Commits a change of the events of an advisory. Resolves with the event. */
+async function changeEvents(services: Services, context: Context, { uid, named, memory, change }: EventChange): Promise<v2.AdvisoryEvent> {
   await assertOwn(services, uid)
   return commit(services, context, (planning): MutationPlan<v2.AdvisoryEvent> => {
     const cached = existing(planning, context, { uid, named })
     const record = clone<typeof v2.AdvisorySchema>(v2.AdvisorySchema, messageOf(cached, kind))
     const event = change(planning, record)
     const { changes } = planUpdate(planning, context, { cached, record })
+    rememberKey(memory, changes, { uids: [event.uid], nowMs: planning.nowMs })
     return { changes, result: event }
   })
 }
@@ -270,19 +275,27 @@ async function changeEvents(
 export const createAdvisoryEvent: Handler = async (services, context, message) => {
   const { parentId, advisoryEvent = create(v1.AdvisoryEventSchema) } = message as v1.CreateAdvisoryEventRequest // the method's input
   assertEvent(advisoryEvent)
-  const event = await changeEvents(services, context, {
-    uid: parentId,
-    named: parentId,
-    change(planning, record) {
-      if (record.events.length >= most.events)
-        throw DomainError.precondition([{ type: 'TOO_MANY_EVENTS', subject: parentId, description: `an advisory has at most ${most.events} events` }], {
-          reason: 'TOO_MANY_EVENTS',
-        })
-      const made = eventOf(planning, advisoryEvent, { advisory: trustedUid(parentId) })
-      record.events.push(made)
-      return made
-    },
-  })
+  const outcome = await onceByKey(services, { context, message, parent: parentId }, (memory) =>
+    changeEvents(services, context, {
+      uid: parentId,
+      named: parentId,
+      memory,
+      change(planning, record) {
+        if (record.events.length >= most.events)
+          throw DomainError.precondition([{ type: 'TOO_MANY_EVENTS', subject: parentId, description: `an advisory has at most ${most.events} events` }], {
+            reason: 'TOO_MANY_EVENTS',
+          })
+        const made = eventOf(planning, advisoryEvent, { advisory: trustedUid(parentId) })
+        record.events.push(made)
+        return made
+      },
+    }),
+  )
+  if (outcome.kind === 'made') return { message: outcome.made, subject: parentId }
+  const record = services.cache.tables.get(kind, parentId)
+  const [uid = ''] = outcome.uids
+  const event = record === undefined ? undefined : messageOf(record, kind).events.find((one) => one.uid === uid)
+  if (event === undefined) throw notFound(kind, uid)
   return { message: event, subject: parentId }
 }
 

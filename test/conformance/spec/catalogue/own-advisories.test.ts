@@ -122,6 +122,23 @@ specSuite('hand-made advisories', (spec) => {
       expectFailure(await spec.call(`Advisories/${rpc}`, request, { token }), { code: 9, reason: 'ADVISORY_IMPORTED', message: expect.anything() as never })
   })
 
+  // docs/spec/conventions.md#idempotency-keys
+  test('creates of an advisory and of its event that are repeated with a key make one', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const name = freshName('once')
+    const once = { token, idempotencyKey: name }
+    const create = { parentId: group, advisory: advisoryOf(name) }
+    const made = await spec.call('Advisories/Create', create, once)
+    const id = String(made.body['id'])
+    expect((await spec.call('Advisories/Create', create, once)).body).toEqual(made.body)
+    const addition = { parentId: id, advisoryEvent: { detection: { manual: {} } } }
+    const event = await spec.call('Advisories/CreateAdvisoryEvent', addition, once)
+    expect((await spec.call('Advisories/CreateAdvisoryEvent', addition, once)).body).toEqual(event.body)
+    expect(itemsOf(await spec.ok('Advisories/ListAdvisoryEvents', { parentId: id }, { token }), 'items')).toEqual([event.body])
+    const other = { ...addition, advisoryEvent: notAffected }
+    expectFailure(await spec.call('Advisories/CreateAdvisoryEvent', other, once), { code: 3, reason: 'IDEMPOTENCY_KEY_REUSED' })
+  })
+
   // docs/spec/advisories.md#hand-made-advisories
   test('events have reviews: only advisories.approve makes one final, and a final one stays', async () => {
     const { group, token } = await makeOrganisation(spec.server)
