@@ -2,23 +2,29 @@ import { create, type Message } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import { notFound } from '../engine/errors.ts'
+import type { Services } from '../engine/services.ts'
 import { IdentitySchema as IdentityV1, type LookupIdentityRequest } from '../gen/taproot/iam/v1/identities_pb.ts'
 import type { Identity, LookupIdentityResponse } from '../gen/taproot/iam/v2/identities_pb.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { identityMap } from './kinds.ts'
 import { forwarded, type MethodMapping, type NewRecordFacts } from './mapped-methods.ts'
 
-/** Default and maximum lifetime of static keys in a create, in milliseconds (docs/spec/version-1.md#identities). */
+/** Default lifetime of static keys, and their maximum in a create, in milliseconds (docs/spec/version-1.md#identities). */
 const staticKeysLifeMs = 30 * 24 * 3600 * 1000
+
+/** Sets the end of static keys in an identity, if it has none. */
+export function endStaticKeys(record: Message, { clock }: Pick<Services, 'clock'>): void {
+  const { relationship } = record as Identity // the record of a write of identities
+  if (relationship.case === 'staticKeys') relationship.value.expirationTime ??= timestampFromMs(clock.now() + staticKeysLifeMs)
+}
 
 /** Limits the life of static keys in a new identity. Throws code 3 if it is longer. */
 export function limitStaticKeys(record: Message, { services }: NewRecordFacts): void {
-  const { relationship } = record as Identity // the record of a create of identities
-  if (relationship.case !== 'staticKeys') return
-  const keys = relationship.value
-  const nowMs = services.clock.now()
-  keys.expirationTime ??= timestampFromMs(nowMs + staticKeysLifeMs)
-  if (timestampMs(keys.expirationTime) > nowMs + staticKeysLifeMs) throw DomainError.invalid('static_keys.expiration_time', 'must be at most 30 days from now')
+  endStaticKeys(record, services)
+  const { relationship } = record as Identity // see endStaticKeys
+  const end = relationship.case === 'staticKeys' ? relationship.value.expirationTime : undefined
+  if (end !== undefined && timestampMs(end) > services.clock.now() + staticKeysLifeMs)
+    throw DomainError.invalid('static_keys.expiration_time', 'must be at most 30 days from now')
 }
 
 const lookup = methodNamed('iam.v2.IdentitiesService/LookupIdentity')

@@ -2,7 +2,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import type { Dispatch } from '../transport/call.ts'
 import { deletesAdvisory, listsAdvisories, listsAdvisoryEvents } from './advisories.ts'
 import { advisoryEventMap, advisoryMap, documentMaps, metadataMaps, resolvedMaps } from './advisory-maps.ts'
-import { limitStaticKeys, looksUp } from './identities.ts'
+import { endStaticKeys, limitStaticKeys, looksUp } from './identities.ts'
 import { methodNamed } from './inner-call.ts'
 import * as maps from './kinds.ts'
 import { artifactCountMaps, artifactListMaps, versionFilters, versionMap } from './library-maps.ts'
@@ -26,14 +26,14 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'events.v1.Subscriptions/Delete': deletes('events.v2.SubscriptionsService/DeleteSubscription'),
   'iam.v1.Groups/Create': creates('iam.v2.GroupsService/CreateGroup', maps.groupMap),
   // Only operators set these fields, so other callers need not repeat them.
-  'iam.v1.Groups/Update': replaces('iam.v2.GroupsService/UpdateGroup', maps.groupMap, ['verified', 'kind']),
+  'iam.v1.Groups/Update': replaces('iam.v2.GroupsService/UpdateGroup', maps.groupMap, { kept: ['verified', 'kind'] }),
   'iam.v1.Groups/List': lists('iam.v2.GroupsService/ListGroups', { filters: maps.groupFilters, items: maps.groupMap }),
   'iam.v1.Groups/CheckEligibility': renames('iam.v2.GroupsService/CheckEligibility', maps.eligibilityMaps),
   'iam.v1.Groups/LookupGroup': renames('iam.v2.GroupsService/LookupGroup', maps.groupLookupMaps),
   'iam.v1.Groups/RequestGroupAccess': renames('iam.v2.GroupsService/RequestGroupAccess', maps.groupAccessMaps),
   'iam.v1.Groups/Delete': deletes('iam.v2.GroupsService/DeleteGroup'),
   'iam.v1.Identities/Create': creates('iam.v2.IdentitiesService/CreateIdentity', maps.identityMap, { settle: limitStaticKeys }),
-  'iam.v1.Identities/Update': replaces('iam.v2.IdentitiesService/UpdateIdentity', maps.identityMap),
+  'iam.v1.Identities/Update': replaces('iam.v2.IdentitiesService/UpdateIdentity', maps.identityMap, { settle: endStaticKeys }),
   'iam.v1.Identities/List': lists('iam.v2.IdentitiesService/ListIdentities', { filters: maps.identityFilters, items: maps.identityMap }),
   'iam.v1.Identities/Lookup': looksUp,
   'iam.v1.Identities/Delete': deletes('iam.v2.IdentitiesService/DeleteIdentity'),

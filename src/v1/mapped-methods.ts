@@ -124,21 +124,38 @@ export function renames(name: string, { request, answer: answerMap }: { readonly
   return () => ({ method, answer: async (call, { dispatch }) => recordAnswer(answerMap, await forwarded({ call, dispatch }, method, request)) })
 }
 
-/** Returns the mapping of an update, which replaces the whole record. Fields in `kept` keep their value if the request does not set them. */
-export function replaceRequests(method: MethodRow, map: FieldMap, kept: readonly string[]): RequestMapping {
+/** How an update differs from others. */
+interface ReplaceMapping<Facts extends readonly unknown[]> {
+  /** Fields (proto names of version 1) that keep their value if the request does not set them. */
+  readonly kept?: readonly string[]
+  /** Completes the record of version 2. */
+  readonly settle?: (record: Message, ...facts: Facts) => void
+}
+
+/** Returns the mapping of an update, which replaces the whole record. */
+export function replaceRequests(method: MethodRow, map: FieldMap, { kept = [], settle }: ReplaceMapping<[]>): RequestMapping {
   const held = heldIn(method.input, map.v2)
   const keeps = new Set(kept)
   return {
-    toV2: (request) => create(method.input, { [held]: map.toV2(request), updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) }),
+    toV2(request) {
+      const record = map.toV2(request)
+      settle?.(record)
+      return create(method.input, { [held]: record, updateMask: create(FieldMaskSchema, { paths: map.maskOf(request, keeps) }) })
+    },
     pathInV1: map.pathInV1,
   }
 }
 
-/** Maps an update. Fields in `kept` (proto names of version 1) keep their value if the request does not set them. */
-export function replaces(name: string, map: FieldMap, kept: readonly string[] = []): MethodMapping {
+/** Maps an update. */
+export function replaces(name: string, map: FieldMap, { kept = [], settle }: ReplaceMapping<[Services]> = {}): MethodMapping {
   const method = methodNamed(name)
-  const requests = replaceRequests(method, map, kept)
-  return () => ({ method, answer: async (call, { dispatch }) => recordAnswer(map, await forwarded({ call, dispatch }, method, requests)) })
+  return () => ({
+    method,
+    async answer(call, { dispatch, services }) {
+      const requests = replaceRequests(method, map, { kept, settle: (record) => settle?.(record, services) })
+      return recordAnswer(map, await forwarded({ call, dispatch }, method, requests))
+    },
+  })
 }
 
 /** Maps a delete. It also succeeds if the record does not exist, or if the caller may not see it. The field `id` has the uid. */

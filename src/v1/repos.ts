@@ -64,7 +64,7 @@ export function remembering<Request extends Message>({ toV2, pathInV1 }: Request
   }
 }
 
-const replacing = replaceRequests(update, repoMap, kept)
+const replacing = replaceRequests(update, repoMap, { kept })
 
 /** Replaces the repo of the group that has the name of the new one. Returns undefined if there is none any more. */
 async function replaceExisting(
