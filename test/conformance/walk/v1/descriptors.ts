@@ -5,6 +5,7 @@ import {
   FieldDescriptorProto_Type,
   FieldDescriptorProtoSchema,
   file_google_protobuf_duration,
+  file_google_protobuf_field_mask,
   file_google_protobuf_timestamp,
   FileDescriptorProtoSchema,
   type DescriptorProto,
@@ -23,7 +24,11 @@ const scalars: Readonly<Record<string, FieldDescriptorProto_Type>> = {
 }
 
 /** Types of Google, by their names in the table. */
-const wellKnown: Readonly<Record<string, string>> = { ts: '.google.protobuf.Timestamp', dur: '.google.protobuf.Duration' }
+const wellKnown: Readonly<Record<string, string>> = {
+  ts: '.google.protobuf.Timestamp',
+  dur: '.google.protobuf.Duration',
+  mask: '.google.protobuf.FieldMask',
+}
 
 /** `create_time` -> `createTime` */
 export function camel(name: string): string {
@@ -36,7 +41,7 @@ function entryName(field: string): string {
 
 /** Returns the name of the type of a field that is no scalar. */
 function typeNameOf(inner: string, message: string): string {
-  return wellKnown[inner] ?? `.v1.${inner.endsWith('Entry') ? `${message}.` : ''}${inner}`
+  return wellKnown[inner] ?? `.wire.${inner.endsWith('Entry') ? `${message}.` : ''}${inner}`
 }
 
 /** Returns a field of `message`. `oneofs` are the names of the oneofs of the message. */
@@ -69,19 +74,24 @@ function messageOf([name, fields]: readonly [string, string]): DescriptorProto {
   return create(DescriptorProtoSchema, { name, field, nestedType, oneofDecl: oneofs.map((oneof) => ({ name: oneof })) })
 }
 
-const file = create(FileDescriptorProtoSchema, {
-  name: 'v1.proto',
-  package: 'v1',
-  syntax: 'proto3',
-  dependency: ['google/protobuf/duration.proto', 'google/protobuf/timestamp.proto'],
-  messageType: Object.entries(wireMessages).map(messageOf),
-})
+const imported = [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp].map(({ proto }) => proto)
 
-const files = createFileRegistry(file, (name) => (name.includes('duration') ? file_google_protobuf_duration : file_google_protobuf_timestamp).proto)
-
-/** Returns the descriptor of the message with this name. */
-export function v1Message(name: string): DescMessage {
-  const found = files.getMessage(`v1.${name}`)
-  if (found === undefined) throw new Error(`no message ${name}`)
-  return found
+/** Returns a function that returns the descriptor of a message of the table by its name. */
+export function messagesOf(table: Readonly<Record<string, string>>): (name: string) => DescMessage {
+  const file = create(FileDescriptorProtoSchema, {
+    name: 'wire.proto',
+    package: 'wire',
+    syntax: 'proto3',
+    dependency: imported.map(({ name }) => name),
+    messageType: Object.entries(table).map(messageOf),
+  })
+  const files = createFileRegistry(file, (name) => imported.find((one) => one.name === name))
+  return (name) => {
+    const found = files.getMessage(`wire.${name}`)
+    if (found === undefined) throw new Error(`no message ${name}`)
+    return found
+  }
 }
+
+/** Returns the descriptor of the message of version 1 with this name. */
+export const v1Message = messagesOf(wireMessages)

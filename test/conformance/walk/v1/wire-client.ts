@@ -27,15 +27,15 @@ export class WireError extends Error {
 /** Field numbers from here on are Taproot's own; clients of the API family skip them. */
 const firstOwnNumber = 1000
 
-/** Returns field numbers, at any depth, that the descriptors do not contain. */
-function unknownNumbers(desc: DescMessage, message: Message): number[] {
+/** Returns field numbers of the API family, at any depth, that the descriptors do not contain. */
+export function unknownNumbers(desc: DescMessage, message: Message): number[] {
   const reflected = reflect(desc, message)
   const inner = desc.fields.flatMap((field) => {
     if (field.fieldKind === 'message' && reflected.isSet(field)) return unknownNumbers(field.message, reflected.get(field).message)
     if (field.fieldKind !== 'list' || field.listKind !== 'message') return []
     return [...reflected.get(field)].flatMap((item) => unknownNumbers(field.message, (item as { message: Message }).message))
   })
-  return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
+  return [...(message.$unknown ?? []).map(({ no }) => no).filter((number) => number < firstOwnNumber), ...inner]
 }
 
 const domains: Readonly<Record<string, string>> = {
@@ -81,7 +81,7 @@ export function createGrpcWireClient(port: number, packageOf: (domain: string) =
       const { input, output } = methodOf(name)
       const bytes = toBinary(v1Message(input), fromJson(v1Message(input), request))
       const answer = fromBinary(v1Message(output), await unary(`/${packageOf(domainOf(name))}.${name}`, bytes, token))
-      const unknown = unknownNumbers(v1Message(output), answer).filter((number) => number < firstOwnNumber)
+      const unknown = unknownNumbers(v1Message(output), answer)
       if (unknown.length > 0) throw new TypeError(`${name} answered unknown fields ${unknown.join(', ')}`)
       return toJson(v1Message(output), answer) as JsonObject // a message is an object
     },
