@@ -31,6 +31,7 @@ export const partSets = {
       'etcd',
       'helm',
       'oci-conformance',
+      'openapi-checkers',
       'oras',
       'podman',
       'regctl',

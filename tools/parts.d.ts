@@ -30,6 +30,7 @@ export type PartName =
   | 'nft'
   | 'nsenter'
   | 'oci-conformance'
+  | 'openapi-checkers'
   | 'openvex-schema'
   | 'oras'
   | 'osv-scanner'

@@ -1,7 +1,7 @@
 import type { Locator, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { startBrowser } from '../support/parts/browser.ts'
-import { makeOrganisation, startTestServer, type TestServer } from '../support/test-server.ts'
+import { startBrowser } from '../../support/parts/browser.ts'
+import { makeOrganisation, startTestServer, type TestServer } from '../../support/test-server.ts'
 
 let server: TestServer
 beforeAll(async () => {
