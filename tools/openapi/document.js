@@ -4,7 +4,7 @@ import { FieldMaskSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt
 import { getComments } from '@bufbuild/protoplugin'
 import { methods } from '../../src/base/schema/schema.ts'
 import { fieldAccess } from '../../src/base/schema/field-behavior.ts'
-import { Schemas } from './schemas.js'
+import { presenceOf, Schemas } from './schemas.js'
 
 /** Returns the comments of messages, fields, services and methods in one line, by full name. */
 function commentsOf(image) {
@@ -80,7 +80,7 @@ function queryOf(schemas, message, { without, prefix = '' }) {
     if (!isPlain && field.fieldKind === 'message') return queryOf(schemas, field.message, { without: [], prefix: `${name}.` })
     const { description, ...schema } = isPlain
       ? schemas.field(field, 'request')
-      : { type: 'array', items: textForm(field), description: schemas.comment(`${field.parent.typeName}.${field.name}`) }
+      : { type: 'array', items: textForm(field), ...presenceOf(field), description: schemas.comment(`${field.parent.typeName}.${field.name}`) }
     const required = fieldAccess(field).required && prefix === ''
     return [{ name, in: 'query', ...(description === undefined ? {} : { description }), ...(required ? { required } : {}), schema }]
   })

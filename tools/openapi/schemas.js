@@ -100,7 +100,7 @@ export class Schemas {
   field(field, form) {
     const rules = form === 'answer' ? undefined : rulesOf(field)
     const bare = this.bare(field, form, rules)
-    const constraints = rules === undefined ? {} : keywordsOf(rules)
+    const constraints = { ...(form === 'request' ? presenceOf(field) : {}), ...(rules === undefined ? {} : keywordsOf(rules)) }
     if (rules !== undefined && ignoresEmpty(rules) && constraints.pattern !== undefined) constraints.pattern = `^$|${constraints.pattern}`
     const description = this.comment(`${field.parent.typeName}.${field.name}`)
     return { ...bare, ...constraints, ...(description === '' ? {} : { description }) }
@@ -118,7 +118,11 @@ export class Schemas {
       case 'list':
         return { type: 'array', items: this.#element(field, form, rules?.type.case === 'repeated' ? rules.type.value.items : undefined) }
       default:
-        return { type: 'object', additionalProperties: this.#element(field, form, rules?.type.case === 'map' ? rules.type.value.values : undefined) }
+        return {
+          type: 'object',
+          ...(field.mapKey === ScalarType.STRING ? {} : { propertyNames: { pattern: '^-?[0-9]+$' } }),
+          additionalProperties: this.#element(field, form, rules?.type.case === 'map' ? rules.type.value.values : undefined),
+        }
     }
   }
 
@@ -127,6 +131,13 @@ export class Schemas {
     const bare = field.enum === undefined ? scalarOf(field.scalar, field) : enumOf(field.enum, { form, rules })
     return rules === undefined ? bare : { ...bare, ...keywordsOf(rules) }
   }
+}
+
+/** Returns the constraint of a required text or list: an empty one counts as absent. */
+export function presenceOf(field) {
+  if (!fieldAccess(field).required || named.has(field.name)) return {}
+  if (field.fieldKind === 'list') return { minItems: 1 }
+  return field.scalar === ScalarType.STRING ? { minLength: 1 } : {}
 }
 
 function scalarOf(type, field) {

@@ -137,6 +137,24 @@ describe('the OpenAPI documents', () => {
       expect((await fetch(url, { headers: { 'if-none-match': tags } })).status, tags).toBe(status)
   })
 
+  test.each([
+    ['an empty text that is required', 'taproot.iam.v2.GroupsService/CreateGroup', { name: '' }],
+    [
+      'a key that must be a number',
+      'taproot.iam.v2.AccountAssociationsService/CreateAccountAssociation',
+      { name: 'accounts', github: { appInstallations: { one: {} } } },
+    ],
+  ])('refuse %s, as the server does', async (_, name, body) => {
+    const { version, pointer, path } = operations.get(name) ?? expect.fail('no operation')
+    expect(errorsOf(`${version}#${pointer}/requestBody/content/application~1json/schema`, body)).not.toEqual([])
+    const response = await fetch(`http://127.0.0.1:${server.config.api.port}${path.replace(/\{\w+\}/, encodeURIComponent(world.group))}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${world.token}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    expect([response.status, ((await response.json()) as { code: number }).code]).toEqual([400, 3])
+  })
+
   const requested = walk.filter(({ method }) => !method.streaming)
   test.each(requested)('describe the request and the answer of $name', async ({ method, row, access }: Walked) => {
     const found = operations.get(`${method.service}/${method.rpc}`)
