@@ -4,7 +4,7 @@ import { changeKeyEncryption, parseKeyEncryptionKey } from '../auth/keys/sealing
 import type { Role } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import { createLogs } from '../server/logger.ts'
+import { createLogs } from '../server/logs/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { findEncryptionKey, ownKeyFile } from '../server/read-encryption-key.ts'
 import { systemRandom } from '../server/runtime.ts'
@@ -58,7 +58,7 @@ async function change({ config: file, role }: EncryptionKeyOptions, { method, wh
   const keyEncryptionKey = await findEncryptionKey(config)
   if (keyEncryptionKey === undefined) throw new Error(`there is no key at ${ownKeyFile(config)}: ${likeTheServer}`)
   const signal = AbortSignal.timeout(timeoutMs)
-  const { log } = createLogs('error', undefined)
+  const { log } = createLogs({ ...config.log, level: 'error' }, undefined)
   const store = await openStore(config, { log, files: new ReloadedFiles(log) }, signal)
   try {
     return await auditedCommand({ config, role, log, method }, () => changeKeyEncryption({ store, keyEncryptionKey, random: systemRandom }, what, signal))

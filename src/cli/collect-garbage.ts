@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { createRecordCache, startEngine } from '../server/engine.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import { createLogs } from '../server/logger.ts'
+import { createLogs } from '../server/logs/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
@@ -42,7 +42,7 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
   const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   assertStore(config)
-  const { log } = createLogs('error', undefined)
+  const { log } = createLogs({ ...config.log, level: 'error' }, undefined)
   const files = new ReloadedFiles(log)
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))

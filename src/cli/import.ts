@@ -12,7 +12,7 @@ import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { auditedCommand } from '../server/audit/audited-command.ts'
 import { createRecordCache, startEngine } from '../server/engine.ts'
-import { createLogs } from '../server/logger.ts'
+import { createLogs } from '../server/logs/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
@@ -170,7 +170,7 @@ export async function importCommand(given: readonly string[], command: ImportCom
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
     throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path)`)
-  const { log } = createLogs('error', undefined)
+  const { log } = createLogs({ ...config.log, level: 'error' }, undefined)
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped: nothing changed')))
   const named = namedSources(given, access, config.catalogues.feeds)

@@ -201,5 +201,5 @@ export interface Config {
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
   readonly audit: AuditConfig
   readonly catalogues: { readonly feeds: readonly FeedSettings[] }
-  readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
+  readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error'; readonly format: 'json' | 'text' }
 }

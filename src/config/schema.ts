@@ -200,7 +200,10 @@ export const configSchema = section('Configuration of Taproot.', {
   catalogues: section('Catalogues of imported data.', {
     feeds: list('Sources that the worker imports at intervals.', feed, []),
   }),
-  log: section('The log.', { level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
+  log: section('The log.', {
+    level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }),
+    format: text('`json` for programs: one object per line. `text` for people at a terminal.', { enum: ['json', 'text'], default: 'json' }),
+  }),
 }) satisfies NodeFor<Config>
 
 /** Returns the configuration's JSON Schema (draft 7), which is published as docs/config.schema.json. */

@@ -4,7 +4,7 @@ import type { Config, Role } from '../config/config.ts'
 import { otherIssuer } from '../config/cluster-issuer.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { startDemo, type RunningDemo } from './dev-mode.ts'
-import { createLogs, type Logs } from './logger.ts'
+import { createLogs, type Logs } from './logs/logger.ts'
 import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
 import { withSetting } from '../config/setting-error.ts'
@@ -55,7 +55,7 @@ async function run(
 ): Promise<void> {
   const { config, warnings, clusterIssuer } = loadConfig({ file, env: process.env, role })
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
-  const logs = createLogs(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
+  const logs = createLogs(config.log, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   for (const warning of warnings) logs.log.warn(warning)
   const signal = stopSignal()
   let stop: () => Promise<void>

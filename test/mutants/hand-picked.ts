@@ -78,14 +78,14 @@ const server: readonly HandPickedMutant[] = [
   },
   {
     breaks: 'log lines of a failed write are lost',
-    file: 'src/server/log-destination.ts',
+    file: 'src/server/logs/log-destination.ts',
     from: 'this.#wrote(bytes, error === null ? count : 0)',
     to: 'this.#wrote(bytes, error === null ? count : bytes.length)',
     tests: ['test/server/log-destination.test.ts'],
   },
   {
     breaks: 'a flush waits forever for a reader',
-    file: 'src/server/log-destination.ts',
+    file: 'src/server/logs/log-destination.ts',
     from: '!isBusy(error) || waits === maxFlushWaits',
     to: '!isBusy(error)',
     tests: ['test/server/log-destination.test.ts'],

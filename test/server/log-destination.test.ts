@@ -2,8 +2,10 @@ import { closeSync, openSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { pino } from 'pino'
 import { expect, onTestFinished, test } from 'vitest'
-import { LogDestination } from '../../src/server/log-destination.ts'
+import { LogDestination } from '../../src/server/logs/log-destination.ts'
+import { textLine } from '../../src/server/logs/text-line.ts'
 import { smallFileSystem } from '../support/parts/small-file-system.ts'
 import { until } from '../e2e/process/harness/ops.ts'
 
@@ -47,4 +49,18 @@ test('on a full disk log lines are kept, up to 4 MiB, and written when there is 
   expect(kept.map((line) => `${line}\n`)).toEqual(numbered(0, kept.length))
   expect(kept.length).toBeGreaterThan(30_000)
   expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ lines: 60_000 - kept.length })
+})
+
+test('text lines have time, level, message and fields, each in one line that does nothing to a terminal', () => {
+  const lines: string[] = []
+  const logger = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, { write: (line) => void lines.push(textLine(line)) })
+  logger.info({ port: 8080, baseUrl: 'https://a.example/b', endpoints: ['http://a:1', 'b c'] }, 'ready')
+  logger.warn({ name: 'two words', forged: 'a\nERROR b="c"', escape: '\u001b[2J\u009b2J\u202e', nothing: null }, 'odd\nmessage')
+  logger.error({ 'odd name\n': '' }, 'failed')
+  const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/) as string
+  expect(lines.map((line) => [line.slice(0, 24), line.slice(24)])).toEqual([
+    [time, ' INFO  ready port=8080 baseUrl=https://a.example/b endpoints=["http://a:1","b c"]\n'],
+    [time, String.raw` WARN  odd\u000amessage name="two words" forged="a\nERROR b=\"c\"" escape="\u001b[2J\u009b2J\u202e" nothing=null` + '\n'],
+    [time, String.raw` ERROR failed odd name\u000a=""` + '\n'],
+  ])
 })

@@ -10,7 +10,7 @@ import { ReloadedFiles } from '../../config/files/reloaded-files.ts'
 import { SettingError, withSetting } from '../../config/setting-error.ts'
 import { lockFile } from '../../store/sqlite/file-lock.ts'
 import { openAuditTrail } from './open-audit-trail.ts'
-import { createLogs } from '../logger.ts'
+import { createLogs } from '../logs/logger.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
 
 /** How long a command waits for its sinks before it ends, in milliseconds. */
@@ -72,7 +72,7 @@ export async function auditedCommand<T>({ config, role, log, method }: AuditedCo
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
   // Two processes with one spool would lose each other's events.
   const folder = needsFolder(config) ? await takeCommandFolder(config.dataDir) : undefined
-  const logs = createLogs('error', role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
+  const logs = createLogs({ ...config.log, level: 'error' }, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   const trail = await openAuditTrail({
     config,
     owner: folder?.name ?? 'cli',

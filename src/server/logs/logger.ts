@@ -1,9 +1,11 @@
 import { openSync } from 'node:fs'
 import { pino, type Logger } from 'pino'
-import type { Log } from '../base/log.ts'
+import type { Log } from '../../base/log.ts'
+import type { Config } from '../../config/config.ts'
 import { LogDestination } from './log-destination.ts'
+import { textLine } from './text-line.ts'
 
-/** The logs of a process, as lines of JSON on one stream. */
+/** The logs of a process, as lines on one stream. */
 export interface Logs {
   /** Log for everything but audit events. Writes entries of the configured level and above. */
   readonly log: Log
@@ -23,8 +25,9 @@ function logOver(logger: Logger): Log {
 }
 
 /** Creates logs that write to a file which only its owner can read, or to standard error. Standard output is for the output of commands. */
-export function createLogs(level: string, file?: string): Logs {
-  const destination = new LogDestination(file === undefined ? 2 : openSync(file, 'a', 0o600))
+export function createLogs({ level, format }: Config['log'], file?: string): Logs {
+  const fd = file === undefined ? 2 : openSync(file, 'a', 0o600)
+  const destination = format === 'text' ? new LogDestination(fd, textLine) : new LogDestination(fd)
   const flush = (): void => destination.flush()
   process.once('exit', flush)
   const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, destination)

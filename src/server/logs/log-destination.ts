@@ -14,6 +14,7 @@ const maxFlushWaits = 100
  */
 export class LogDestination {
   readonly #fd: number
+  readonly #format: (line: string) => string
   #lines: string[] = []
   #keptBytes = 0
   #dropped = 0
@@ -22,12 +23,15 @@ export class LogDestination {
   #busy = false
   #retry: NodeJS.Timeout | undefined
 
-  constructor(fd: number) {
+  /** `format` makes the line to write from a line of JSON. By default, JSON is written. */
+  constructor(fd: number, format = (line: string): string => line) {
     this.#fd = fd
+    this.#format = format
   }
 
-  /** Queues a line, including its line end. Never throws. */
-  write(line: string): void {
+  /** Queues a line of JSON, including its line end. Never throws. */
+  write(json: string): void {
+    const line = this.#format(json)
     if (this.#keptBytes + line.length > maxKeptBytes) {
       this.#dropped += 1
       return
@@ -76,7 +80,9 @@ export class LogDestination {
   #next(): Buffer | undefined {
     if (this.#writing === undefined && this.#lines.length > 0) {
       if (this.#dropped > 0)
-        this.#lines.push(`${JSON.stringify({ level: 40, time: new Date().toISOString(), lines: this.#dropped, message: 'log lines were dropped' })}\n`)
+        this.#lines.push(
+          this.#format(`${JSON.stringify({ level: 40, time: new Date().toISOString(), lines: this.#dropped, message: 'log lines were dropped' })}\n`),
+        )
       this.#dropped = 0
       this.#writing = Buffer.from(this.#lines.join(''))
       this.#lines = []
