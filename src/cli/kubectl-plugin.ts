@@ -2,7 +2,7 @@ import { Command } from 'commander'
 import { clientCommands } from './client-program.ts'
 import { exitAfterParsing } from './exit-codes.ts'
 import { reportError } from './report-error.ts'
-import { version } from './version.ts'
+import { version } from '../server/version.ts'
 
 const program = 'kubectl taproot'
 

@@ -7,7 +7,7 @@ import type { ImportCommandOptions } from './import.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token.ts'
 import { reportError } from './report-error.ts'
-import { version } from './version.ts'
+import { version } from '../server/version.ts'
 import type { Role } from '../config/config.ts'
 import type * as Server from '../server/run.ts'
 

@@ -1,6 +1,5 @@
 import type { Server } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
-import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import type { GrpcApi } from '../transport/grpc/grpc-api.ts'
 import { LoopMeter } from '../transport/loop-meter.ts'
 import { createOpsServer, type ReadyCheck } from '../transport/web/ops.ts'
@@ -24,6 +23,7 @@ import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
+import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerKeys } from './process-metrics.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
@@ -59,34 +59,6 @@ export interface ServerOptions {
   /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
   readonly sinks?: SinkOptions
-}
-
-/** Creates the metrics of the process and the cache, and the meter of processor time per caller. */
-function createMetrics(cache: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
-  const registry = new Registry()
-  collectDefaultMetrics({ register: registry })
-  const live: Gauge = new Gauge({
-    name: 'taproot_replica_live',
-    help: '1 while the records in memory follow the store',
-    registers: [registry],
-    collect: () => live.set(cache.state.kind === 'live' ? 1 : 0),
-  })
-  const records: Gauge = new Gauge({
-    name: 'taproot_records',
-    help: 'Records in memory, by kind',
-    labelNames: ['kind'],
-    registers: [registry],
-    collect: () => {
-      for (const table of cache.tables.kinds()) records.set({ kind: table.index.kind }, table.size)
-    },
-  })
-  const signatureChecks = new Counter({
-    name: 'taproot_token_signature_checks_total',
-    help: 'Verified token signatures, without cached ones',
-    registers: [registry],
-  })
-  // One meter for both ports, because they share the event loop.
-  return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
 /**
@@ -160,10 +132,13 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
   }
 }
 
-/** Creates the registry host's port without opening it. */
-function serveRegistry(options: RegistryPortOptions): Served {
+type MaybeServed = { readonly [Part in 'upstream' | 'keys']: RegistryPortOptions[Part] | undefined }
+
+/** Creates the registry host's port without opening it; undefined if the process does not serve it, and so has no upstream or keys for it. */
+function serveRegistry({ upstream, keys, ...options }: Omit<RegistryPortOptions, 'upstream' | 'keys'> & MaybeServed): Served | undefined {
+  if (upstream === undefined || keys === undefined) return undefined
   const { listen, registry, stop } = options.config
-  const port = createRegistryPort(options)
+  const port = createRegistryPort({ ...options, upstream, keys })
   const address = { host: listen, port: registry.port }
   return {
     open: () => openPort('registry.port', address, () => port.listen()),
@@ -255,16 +230,17 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
     const files = followFiles(options)
     cleanups.add(() => files.close())
-    const store = await openStore(config, { log, files }, signal)
+    // One meter for both ports, because they share the event loop.
+    const [registry, meter] = [createMetrics(files, clock), new LoopMeter()]
+    const store = measuredStore(registry, await openStore(config, { log, files }, signal))
     cleanups.add(() => store.close())
     const cache = createRecordCache(store, log)
     cleanups.add(() => cache.close())
-    const { registry, onSignatureCheck, meter } = createMetrics(cache)
-    files.registerMetrics(registry, clock)
+    registerCache(registry, cache)
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
-    const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
+    const upstream = measuredUpstream(registry, await openUpstream(config, { clock, random: systemRandom, log, files }))
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const auditLog = await openServerTrail(options, { files, metrics: registry, cache, store, upstream })
     cleanups.add(() => auditLog.close())
@@ -273,17 +249,15 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const issuers = openIssuers(config, files)
     const parts = { config, cache, devIssuer, fetch, issuers, trustedRoot: openTrustedRoot(config, files), log, clock, random: systemRandom }
     const engine = await startEngine({ ...parts, store, upstream, servesRegistry: serves.includes('registry'), audit: auditLog.reader }, signal)
+    registerKeys(registry, engine, clock)
     const { registryKeys: keys, signingKeys, services } = engine
-    const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
+    const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, observer: createSignInMetrics(registry) })
     cleanups.add(() => signIn.close())
     const background = { config, files, engine, metrics: registry, sinks: options.sinks, segments: auditLog.segments, ...sharesOf(serves, options) }
     cleanups.add(background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves))
     cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
-    const host =
-      keys === undefined || upstream === undefined
-        ? undefined
-        : serveRegistry({ config, files, engine, signIn, upstream, keys, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter })
+    const host = serveRegistry({ config, files, engine, signIn, upstream, keys, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter })
     await openPorts([api, host], ports, cleanups)
     if (endpoint !== undefined) {
       const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)

@@ -45,6 +45,7 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
 import { messageOf } from '../cache/records/record-types.ts'
+import type { SignInObserver } from './process-metrics.ts'
 
 /** Dependencies and settings of sign-in. */
 export interface SignInOptions {
@@ -61,8 +62,7 @@ export interface SignInOptions {
   readonly log: Log
   /** The development issuer that this process serves; only in role `dev`. */
   readonly devIssuer: DevIssuer | undefined
-  /** Called for each signature that is checked; cached results do not count. */
-  readonly onSignatureCheck: () => void
+  readonly observer: SignInObserver
 }
 
 /** The components that verify and issue tokens. */
@@ -210,7 +210,7 @@ function awsSignIn({ config, cache, clock, fetch }: SignInOptions, { factsOf }: 
 export function createSignIn(options: SignInOptions): SignIn {
   const { config, cache, signingKeys, fetch, clock, random, devIssuer } = options
   const { baseUrl } = config
-  const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
+  const checks = createSignatureChecks({ clock, onCheck: options.observer.onSignatureCheck })
   const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
   const kept = config.bootstrap.operators.map(({ issuer }) => issuer)
   const issuerKeys = createIssuerKeys({ fetch, clock, configured: options.issuers, kept, ...local })
@@ -257,7 +257,7 @@ export function createSignIn(options: SignInOptions): SignIn {
     }),
     checks,
     signIn,
-    exchange: createExchange({ external: signIn, aws: awsSignIn(options, { factsOf }) }, tokenIssue),
+    exchange: options.observer.counted(createExchange({ external: signIn, aws: awsSignIn(options, { factsOf }) }, tokenIssue)),
     tokenIssue,
     oidc: createOidcLogin(fetch, options.issuers),
     tokens,

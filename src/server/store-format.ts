@@ -5,7 +5,7 @@ import { StoreError, type Store } from '../store/store.ts'
  * versions ignore what they do not know. A change that an older version would misread needs the next number, and an intermediate version
  * that reads both layouts (docs/scaling.md, "Upgrades").
  */
-const storeFormat = 1
+export const storeFormat = 1
 
 const formatKey = 'meta/format'
 

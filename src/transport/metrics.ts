@@ -1,24 +1,29 @@
-import { Counter, Gauge, Histogram } from 'prom-client'
+import { Counter, Gauge } from 'prom-client'
 import type { Registry } from 'prom-client'
 import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './call.ts'
+import { createHistogram } from './histogram.ts'
 
-/** Counts calls and measures their time. Call `start` once per call. Call its result once, with the gRPC code of the answer, 0 for OK. */
+/** The gRPC code of an answer, 0 for OK, and the reason in ErrorInfo of an error. */
+export type CallOutcome = (code: Code | 0, reason?: string) => void
+
+/** Counts calls and measures their time. Call `start` once per call. Call its result once. */
 export interface CallMetrics {
-  start(method: string, transport: Call['transport']): (code: Code | 0) => void
+  start(method: string, transport: Call['transport']): CallOutcome
 }
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
 /**
- * Registers `taproot_requests_total` and `taproot_request_duration_seconds` by method, transport and code, and `taproot_requests_in_flight` by transport.
+ * Registers `taproot_requests_total` and `taproot_request_duration_seconds` by method, transport and code, `taproot_requests_in_flight` by transport,
+ * and `taproot_requests_exhausted_total` by reason.
  * Methods are labelled `Service.Rpc`, so the schema limits their number.
  */
 export function createCallMetrics(registry: Registry): CallMetrics {
   const labelNames = ['method', 'transport', 'code'] as const
   const requests = new Counter({ name: 'taproot_requests_total', help: 'API calls answered', labelNames, registers: [registry] })
-  const durations = new Histogram({
+  const durations = createHistogram({
     name: 'taproot_request_duration_seconds',
     help: 'Time from the request headers to the answer',
     labelNames,
@@ -26,6 +31,12 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     registers: [registry],
   })
   const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
+  const exhausted = new Counter({
+    name: 'taproot_requests_exhausted_total',
+    help: 'API calls answered with RESOURCE_EXHAUSTED',
+    labelNames: ['reason'],
+    registers: [registry],
+  })
   // Caches the metric of each method, transport and code, because looking one up by its labels takes longer than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
@@ -34,10 +45,10 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     if (known !== undefined) return known
     const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
     const count = requests.labels(labels)
-    const duration = durations.labels(labels)
+    const duration = durations(labels)
     const child = (seconds: number): void => {
       count.inc()
-      duration.observe(seconds)
+      duration(seconds)
     }
     children.set(id, child)
     return child
@@ -47,7 +58,8 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     start(method, transport) {
       const startedAtMs = performance.now()
       running[transport].inc()
-      return (code) => {
+      return (code, reason = codeNames[8]) => {
+        if (code === 8) exhausted.inc({ reason })
         running[transport].dec()
         childOf(method, transport, code)((performance.now() - startedAtMs) / 1000)
       }

@@ -74,6 +74,8 @@ export interface RotatingKeys<Key> {
   lookup(id: string, signal: AbortSignal): Promise<Key | undefined>
   /** Returns all live keys. */
   all(): readonly Key[]
+  /** Returns the time until which the newest key is used, by the schedule, in milliseconds since 1970. It passes only if no next key could be created. */
+  lastUseMs(): number
   /** Returns a number that changes whenever the set of live keys does. */
   generation(): number
   /** Reads the keys from the store again. Call it when an entry below the prefix changed. */
@@ -168,6 +170,7 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
       return find(id)
     },
     all: () => held.map((one) => one.key),
+    lastUseMs: () => Math.max(...held.map((one) => one.usedFromMs)) + kind.schedule.rotateEveryMs,
     generation: () => generation,
     reload,
     maintain,

@@ -247,7 +247,7 @@ class UnaryCall extends AnsweredCall {
     }
     const refuse = (thrown: unknown): void => {
       const error = toDomainError(thrown, { requestId, method, signal: call.signal, log })
-      done?.(error.code)
+      done?.(error.code, error.reason)
       sendStatus(grpcStatus(error, { requestId, domain: row.domain }))
     }
     const refuseWithout = (failure: unknown): void => {

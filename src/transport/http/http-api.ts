@@ -153,7 +153,7 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
     } catch (thrown) {
       const { requestId } = state.headers
       const error = toDomainError(thrown, { requestId, method: state.method, signal: state.call.signal, log: options.log })
-      state.done?.(error.code)
+      state.done?.(error.code, error.reason)
       send(context, errorAnswer(context, error, options))
     }
   }

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { pipeline, Readable } from 'node:stream'
 import type { ParameterizedContext } from 'koa'
-import type { Code } from '../../base/errors.ts'
+import type { CallOutcome } from '../metrics.ts'
 import { sendStream } from '../answer-stream.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
@@ -20,8 +20,8 @@ export interface HttpState {
   method: string
   /** Headers with the rate limit of the caller, once the request counted against it. */
   limits: Readonly<Record<string, string>> | undefined
-  /** Reports the outcome of the call to the metrics: its gRPC code, 0 for OK. */
-  done: ((code: Code | 0) => void) | undefined
+  /** Reports the outcome of the call to the metrics. */
+  done: CallOutcome | undefined
 }
 
 /** Koa's context with the state of this API. */

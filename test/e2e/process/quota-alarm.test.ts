@@ -100,6 +100,7 @@ describeWithPart('etcd', 'an etcd with a used-up quota', () => {
         uid: child,
       })
     }
+    expect(await metricOf(server, 'taproot_store_duration_seconds_count\\{operation="transact",outcome="exhausted"\\}')).toBeGreaterThan(0)
     const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
     expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
     expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })

@@ -1,0 +1,159 @@
+import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
+import { codeNames, DomainError } from '../base/errors.ts'
+import type { Clock } from '../base/runtime.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
+import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import type { TokenExchange } from '../iam/index.ts'
+import { UpstreamError, type Upstream } from '../registry/index.ts'
+import { StoreError, type Store } from '../store/store.ts'
+import { createHistogram, type SeriesOf } from '../transport/histogram.ts'
+import type { Engine } from './engine.ts'
+import { storeFormat } from './store-format.ts'
+import { version } from './version.ts'
+
+/** Creates the registry of metrics, with those of the process and its files, and `taproot_build_info`. */
+export function createMetrics(files: ReloadedFiles, clock: Clock): Registry {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+  files.registerMetrics(registry, clock)
+  const labels = { version: version(), node_version: process.version, store_format: String(storeFormat) }
+  const help = '1, with the version of Taproot, the version of Node, and the newest store format that this version reads'
+  new Gauge({ name: 'taproot_build_info', help, labelNames: Object.keys(labels), registers: [registry] }).set(labels, 1)
+  return registry
+}
+
+/** Registers `taproot_replica_live` and `taproot_records`. */
+export function registerCache(registry: Registry, cache: RecordCache): void {
+  const live: Gauge = new Gauge({
+    name: 'taproot_replica_live',
+    help: '1 while the records in memory follow the store',
+    registers: [registry],
+    collect: () => live.set(cache.state.kind === 'live' ? 1 : 0),
+  })
+  const records: Gauge = new Gauge({
+    name: 'taproot_records',
+    help: 'Records in memory, by kind',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect: () => {
+      for (const table of cache.tables.kinds()) records.set({ kind: table.index.kind }, table.size)
+    },
+  })
+}
+
+type Operation = (...args: never[]) => Promise<unknown>
+
+/** A histogram of durations by operation and outcome. */
+type Durations = SeriesOf<'operation' | 'outcome'>
+
+/** Returns these methods of `target`. Each call is measured, until its promise settles. */
+function measured<T extends Record<N, Operation>, N extends string>(target: T, names: readonly N[], durations: Durations): Pick<T, N> {
+  const measure = (operation: N): Operation => {
+    const call = target[operation].bind(target)
+    const series: Record<string, (seconds: number) => void> = {}
+    const observe = (outcome: string, startedAtMs: number): void =>
+      (series[outcome] ??= durations({ operation, outcome }))((performance.now() - startedAtMs) / 1000)
+    return async (...args) => {
+      const startedAtMs = performance.now()
+      try {
+        const answer = await call(...args)
+        observe('ok', startedAtMs)
+        return answer
+      } catch (error) {
+        observe(error instanceof StoreError || error instanceof UpstreamError ? error.kind : 'aborted', startedAtMs)
+        throw error
+      }
+    }
+  }
+  // a cast: each method has the parameters and the answer of the one that it calls
+  return Object.fromEntries(names.map((name) => [name, measure(name)])) as Pick<T, N>
+}
+
+/** From an answer of the embedded store to the timeout of a call to etcd, in seconds. */
+const storeBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+
+/** Returns the store, with its calls measured in `taproot_store_duration_seconds`. */
+export function measuredStore(registry: Registry, store: Store): Store {
+  const durations = createHistogram({
+    name: 'taproot_store_duration_seconds',
+    help: 'Time from a call to the store until its answer',
+    labelNames: ['operation', 'outcome'],
+    buckets: storeBuckets,
+    registers: [registry],
+  })
+  return {
+    ...measured(store, ['get', 'range', 'transact', 'revision', 'fence'], durations),
+    // Streams and elections last as long as nothing happens.
+    watch: (...args) => store.watch(...args),
+    elect: (...args) => store.elect(...args),
+    close: () => store.close(),
+  }
+}
+
+/** From a file of this machine to a large upload, in seconds. */
+const upstreamBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
+
+/** Returns the upstream, if there is one, with its calls measured in `taproot_upstream_duration_seconds`. */
+export function measuredUpstream(registry: Registry, upstream: Upstream | undefined): Upstream | undefined {
+  if (upstream === undefined) return undefined
+  const durations = createHistogram({
+    name: 'taproot_upstream_duration_seconds',
+    help: 'Time from a call to the upstream until its answer, or until the content of a blob begins',
+    labelNames: ['operation', 'outcome'],
+    buckets: upstreamBuckets,
+    registers: [registry],
+  })
+  return {
+    ...measured(upstream, ['ready', 'getManifest', 'hasManifest', 'putManifest', 'deleteManifest'], durations),
+    ...measured(upstream, ['statBlob', 'readBlob', 'locateBlob', 'deleteBlob', 'mountBlob'], durations),
+    ...measured(upstream, ['startUpload', 'uploadStatus', 'appendUpload', 'finishUpload', 'cancelUpload'], durations),
+    close: () => upstream.close(),
+  }
+}
+
+/** Receives measurements of sign-in, for metrics. */
+export interface SignInObserver {
+  /** Called for each signature that is checked; cached results do not count. */
+  readonly onSignatureCheck: () => void
+  /** Returns the exchange, with its outcomes counted. */
+  counted(exchange: TokenExchange): TokenExchange
+}
+
+/** Registers `taproot_token_signature_checks_total`, and `taproot_token_exchanges_total` by the name of the gRPC code. */
+export function createSignInMetrics(registry: Registry): SignInObserver {
+  const registers = [registry]
+  const checks = new Counter({ name: 'taproot_token_signature_checks_total', help: 'Verified token signatures, without cached ones', registers })
+  const exchanges = new Counter({ name: 'taproot_token_exchanges_total', help: 'Token exchanges answered', labelNames: ['code'], registers })
+  return {
+    onSignatureCheck: () => checks.inc(),
+    counted: (exchange) => async (input, signal) => {
+      try {
+        const made = await exchange(input, signal)
+        exchanges.inc({ code: 'OK' })
+        return made
+      } catch (error) {
+        exchanges.inc({ code: error instanceof DomainError ? codeNames[error.code] : signal.aborted ? 'CANCELLED' : 'INTERNAL' })
+        throw error
+      }
+    },
+  }
+}
+
+/** Registers `taproot_key_expiry_seconds`, by what the keys are for. */
+export function registerKeys(registry: Registry, { signingKeys, eventKeys, pageKeys, registryKeys }: Engine, clock: Clock): void {
+  const keys = {
+    access_tokens: signingKeys,
+    events: eventKeys,
+    page_tokens: pageKeys,
+    ...(registryKeys === undefined ? {} : { registry_tokens: registryKeys }),
+  }
+  const expiry: Gauge<'keys'> = new Gauge({
+    name: 'taproot_key_expiry_seconds',
+    help: 'Seconds until the newest key is to be replaced',
+    labelNames: ['keys'],
+    registers: [registry],
+    collect() {
+      for (const [name, { lastUseMs }] of Object.entries(keys)) expiry.set({ keys: name }, (lastUseMs() - clock.now()) / 1000)
+    },
+  })
+}
