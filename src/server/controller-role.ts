@@ -25,7 +25,7 @@ import { systemRandom } from './runtime.ts'
 const buckets = [0.001, 0.01, 0.05, 0.1, 0.5, 1, 5, 30]
 
 /** Registers the metrics of the controller, `taproot_kube_*` (docs/operations.md). */
-function createControllerMetrics(registry: Registry): ControllerObserver {
+export function createControllerMetrics(registry: Registry): ControllerObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_kube_leader', help: '1 in the active controller', registers })
   const reconciled = new Counter({

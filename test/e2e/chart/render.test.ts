@@ -114,15 +114,26 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('the chart has alerts on existing metrics only, and docs/operations.md explains each alert', async () => {
-    const rules = one(await render({ monitoring: { prometheusRule: { enabled: true } } }), 'PrometheusRule', 'taproot')['spec'].groups[0].rules
+  test('docs/operations.md explains each alert of the chart, where its runbook_url leads', async () => {
+    const rules = one(
+      await render({ monitoring: { prometheusRule: { enabled: true, runbookUrl: 'https://wiki.example/operations' } } }),
+      'PrometheusRule',
+      'taproot',
+    )['spec'].groups[0].rules
     const page = readFileSync(resolve(chartDirectory, '../../docs/operations.md'), 'utf8')
-    const described = [...page.matchAll(/^\| `(Taproot\w+)` +\| \S.* \| \S.* \|$/gm)].map((match) => match[1])
+    const described = [...page.matchAll(/^### (Taproot\w+)\n\n\S/gm)].map((match) => match[1])
     expect(described).toEqual(rules.map(({ alert }: { readonly alert: string }) => alert))
-    for (const { alert, expr } of rules) {
-      expect(expr, alert).toContain('{job="taproot-metrics", namespace="platform"')
-      for (const [metric] of expr.matchAll(/taproot_[a-z_]+/g)) expect(page).toContain(`\`${metric}\``)
+    for (const { alert, expr, annotations } of rules) {
+      expect(expr.replaceAll(/taproot_\w+\{job="taproot-metrics", namespace="platform"[,}]/g, ''), alert).not.toContain('taproot_')
+      expect(annotations.runbook_url).toBe(`https://wiki.example/operations#${alert.toLowerCase()}`)
     }
+  })
+
+  test('the chart has a board for the sidecar of Grafana', async () => {
+    const board = one(await render({ monitoring: { dashboard: { enabled: true, namespace: 'grafana' } } }), 'ConfigMap', 'taproot-dashboard')
+    expect(board.metadata).toMatchObject({ namespace: 'grafana', labels: { grafana_dashboard: '1' } })
+    expect(board['data']).toEqual({ 'taproot.json': readFileSync(resolve(chartDirectory, 'files/dashboard.json'), 'utf8') })
+    expect(names(await render(), 'ConfigMap')).not.toContain('taproot-dashboard')
   })
 
   test('the chart restarts the pods after a change of the configuration', async () => {

@@ -112,6 +112,7 @@ export const valueSets = {
     monitoring: {
       serviceMonitor: { enabled: true, interval: '15s', labels: { release: 'prometheus' } },
       prometheusRule: { enabled: true, labels: { release: 'prometheus' } },
+      dashboard: { enabled: true, annotations: { grafana_folder: 'Platform' } },
     },
     networkPolicy: {
       clients: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'ingress' } } }],
