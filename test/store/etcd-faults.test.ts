@@ -1,10 +1,13 @@
 import { Etcd3 } from 'etcd3'
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { readFile } from 'node:fs/promises'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { createEtcdStore, type EtcdStoreOptions } from '../../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store } from '../../src/store/store.ts'
 import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
+import { freePorts } from '../support/parts/free-port.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { commit, failureOf, put, record, remove, silentLog, soon, text, until } from './store-harness.ts'
@@ -296,6 +299,16 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     expect(await store.revision(soon())).toBeGreaterThan(0)
   })
 
+  test('an etcd that cannot be reached is named with the address and the cause of each member', async () => {
+    const [refusing = 0, silent = 0] = await freePorts(2)
+    const server = createServer().listen(silent, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const store = open([`http://127.0.0.1:${refusing}`, `http://127.0.0.1:${silent}`])
+    const causes = `http://127.0.0.1:${refusing}: connect ECONNREFUSED 127.0.0.1:${refusing}; http://127.0.0.1:${silent}: no answer`
+    await expect(store.get('r/a', soon())).rejects.toMatchObject({ kind: 'unavailable', message: `no etcd member can be reached: ${causes}` })
+  })
+
   test('a request over the configured limits of the cluster fails with too_large', async () => {
     const etcd = await startEtcd({ flags: ['--max-request-bytes=100000'] })
     onTestFinished(() => etcd.stop())
@@ -307,7 +320,11 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     onTestFinished(() => etcd.stop())
     const ca = await readFile(etcd.members[0]?.certificateFile ?? '')
     await commit(open(etcd.endpoints, { tls: () => ({ ca }) }), put('r/a'))
-    expect(await failureOf(open(etcd.endpoints).get('r/a', soon()))).toBe('unavailable')
+    const { port = 0 } = etcd.members[0] ?? {}
+    await expect(open(etcd.endpoints).get('r/a', soon())).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: expect.stringMatching(`^no etcd member can be reached: https://127\\.0\\.0\\.1:${port}: .*certificate`) as unknown,
+    })
     const otherName = etcd.endpoints.map((endpoint) => endpoint.replace('127.0.0.1', 'localhost'))
     expect(await failureOf(open(otherName, { tls: () => ({ ca }) }).get('r/a', soon()))).toBe('unavailable')
   })

@@ -132,7 +132,9 @@ export class EtcdConnection {
     }
     if (failure === undefined || repeatable) this.#throwIfEnded(signal)
     // The value was created by etcdError(), so it is an Error.
-    throw failure === undefined ? new StoreError('unavailable', 'no etcd member can be reached') : (failure as Error)
+    throw failure === undefined
+      ? new StoreError('unavailable', `no etcd member can be reached: ${this.#endpoints.map(({ problem }) => problem).join('; ')}`)
+      : (failure as Error)
   }
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {

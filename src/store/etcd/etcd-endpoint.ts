@@ -150,6 +150,7 @@ function bufferOf(bytes: Uint8Array): Buffer {
  * repeat failed calls.
  */
 export class EtcdEndpoint {
+  readonly #address: string
   readonly #createClient: () => Client
   readonly #session: UnarySession
   #client: Client
@@ -158,7 +159,8 @@ export class EtcdEndpoint {
 
   /** `tls` returns the TLS settings. It is called for each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
-    const { hostname, protocol } = new URL(endpoint)
+    const { hostname, protocol, origin } = new URL(endpoint)
+    this.#address = origin
     const address = hostname.replace(/^\[|\]$/g, '')
     const secure = protocol === 'https:'
     // grpc-js would send an IP address as the TLS server name, which TLS forbids and Node refuses. etcd ignores the name, so any name works.
@@ -174,11 +176,18 @@ export class EtcdEndpoint {
     return this.#session.isConnected && this.#client.getChannel().getConnectivityState(true) === connectivityState.READY
   }
 
+  /** The address of the member, and why the last attempt to connect failed. */
+  get problem(): string {
+    return `${this.#address}: ${this.#session.problem}`
+  }
+
   /**
    * Resolves true once the channel is connected, and false if connecting failed or took until `deadline` (in `performance.now()` time). With `retries`,
    * repeats failed attempts until the deadline. While not connected, no call has been sent.
    */
   async connected(deadline: number, retries: boolean): Promise<boolean> {
+    // At the same time as the channel, which does not say why it cannot connect.
+    this.#session.connected(deadline).catch(() => undefined)
     for (;;) {
       // The channel may be a new one after each wait.
       const channel = this.#client.getChannel()

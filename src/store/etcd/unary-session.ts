@@ -2,7 +2,10 @@ import { status } from '@grpc/grpc-js'
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2'
 import { connect as connectTcp, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import { errorMessage } from '../../base/error-text.ts'
 import { untilAborted } from '../../base/timing.ts'
+
+const noAnswer = 'no answer'
 
 /** The error of a failed call, with its gRPC status. */
 class UnaryError extends Error {
@@ -86,6 +89,7 @@ export class UnarySession {
   readonly #tls: (() => EtcdTls) | undefined
   #session: ClientHttp2Session | undefined
   #connecting: { readonly outcome: Promise<boolean>; end(): void } | undefined
+  #problem = noAnswer
 
   /** `tls` returns the TLS settings. It is called for each connection. */
   constructor(address: string, tls: (() => EtcdTls) | undefined) {
@@ -96,6 +100,11 @@ export class UnarySession {
   /** True if a call could be sent now, without waiting for a connection. */
   get isConnected(): boolean {
     return this.#usable() !== undefined
+  }
+
+  /** Why the last attempt to connect failed. */
+  get problem(): string {
+    return this.#problem
   }
 
   /** Resolves true once connected, false if connecting failed or took until `deadline` (in `performance.now()` time). */
@@ -178,6 +187,7 @@ export class UnarySession {
   #connect(): { outcome: Promise<boolean>; end(): void } {
     const { promise, resolve } = Promise.withResolvers<boolean>()
     const isMine = (): boolean => this.#connecting?.outcome === promise
+    this.#problem = noAnswer
     const socket = openSocket(this.#address, this.#tls?.())
     const session = connect(this.#address, { createConnection: () => socket, settings: { enablePush: false, initialWindowSize: windowBytes } })
     // Also destroy the socket. Otherwise a session destroyed while connecting waits for its socket, and then emits `connect`.
@@ -204,7 +214,10 @@ export class UnarySession {
       resolve(false)
     }
     // The calls receive the error themselves; this listener only notes that the connection is gone.
-    session.on('error', ended)
+    session.on('error', (error) => {
+      this.#problem = errorMessage(error)
+      ended()
+    })
     session.on('goaway', ended)
     session.on('close', ended)
     return { outcome: promise, end }
