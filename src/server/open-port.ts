@@ -1,15 +1,32 @@
-import type { Server } from 'node:http'
+import { createServer, type Server } from 'node:http'
 import { errorMessage } from '../base/error-text.ts'
 import { settingOf } from '../config/setting.ts'
 import { SettingError } from '../config/setting-error.ts'
 
-/** The port in a setting is in use, or the process may not use it. */
+/** A port, and the setting that names it. */
+export interface NamedPort {
+  readonly key: string
+  readonly port: number
+}
+
+interface PortFault extends NamedPort {
+  readonly cause: unknown
+}
+
+function sentence({ key, port, cause }: PortFault): string {
+  const code = codeOf(cause)
+  const why = code === 'EADDRINUSE' ? 'is in use' : `cannot be used (${code ?? errorMessage(cause)})`
+  return `port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`
+}
+
+/** Ports in settings are in use, or the process may not use them. */
 class PortError extends Error {
   override readonly name = 'PortError'
-  constructor(key: string, port: number, cause: unknown) {
-    const code = codeOf(cause)
-    const why = code === 'EADDRINUSE' ? 'is in use' : `cannot be used (${code ?? errorMessage(cause)})`
-    super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
+  readonly faults: readonly PortFault[]
+  constructor(faults: readonly PortFault[]) {
+    // Without the system's errors as its cause: the sentences say all that they do.
+    super(faults.map(sentence).join('; '))
+    this.faults = faults
   }
 }
 
@@ -26,8 +43,25 @@ export async function openPort(key: string, address: { host: string; port: numbe
     await open()
   } catch (error) {
     if (addressErrors.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is not an address of this machine', { cause: error }))
-    throw new PortError(key, address.port, error)
+    throw new PortError([{ key, port: address.port, cause: error }])
   }
+}
+
+/** Returns a PortError with those of `others` that cannot be opened either, and any other error unchanged. None of the ports may be open in this process. */
+export async function withOtherPorts(error: unknown, host: string, others: readonly NamedPort[]): Promise<unknown> {
+  if (!(error instanceof PortError)) return error
+  const faults = [...error.faults]
+  for (const other of others) {
+    if (faults.some(({ key }) => key === other.key)) continue
+    const server = createServer()
+    try {
+      await listenHttp(server, host, other.port)
+      await closeHttp(server)
+    } catch (cause) {
+      faults.push({ ...other, cause })
+    }
+  }
+  return new PortError(faults)
 }
 
 /** Resolves once the server listens. Rejects with the system's error. */

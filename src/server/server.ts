@@ -19,7 +19,7 @@ import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
 import { controllerEndpoint } from './cluster-endpoint.ts'
-import { closeHttp, listenHttp, openPort } from './open-port.ts'
+import { closeHttp, listenHttp, openPort, withOtherPorts, type NamedPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
@@ -187,6 +187,15 @@ async function openPorts(candidates: readonly (Served | undefined)[], ports: Ser
   }
 }
 
+/** Returns the ports that a process opens. */
+function portsOf({ ops, api, registry }: Config, serves: readonly Part[]): NamedPort[] {
+  return [
+    { key: 'ops.port', port: ops.port },
+    ...(serves.includes('api') ? [{ key: 'api.port', port: api.port }] : []),
+    ...(serves.includes('registry') && registry.upstream !== undefined ? [{ key: 'registry.port', port: registry.port }] : []),
+  ]
+}
+
 /** Returns the checks of `/readyz`. The upstream is not one of them, because tokens and lists work without it. */
 function readyChecks(cache: RecordCache, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
   const check = (): Promise<boolean> => Promise.resolve(isListening())
@@ -269,6 +278,6 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     return { engine, signIn, routes: api?.routes ?? [], stop }
   } catch (error) {
     await close()
-    throw error
+    throw await withOtherPorts(error, config.listen, portsOf(config, serves))
   }
 }

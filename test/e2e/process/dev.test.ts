@@ -119,6 +119,30 @@ describe('taproot dev', () => {
     for (const socket of [half, silent, ops, session]) socket.destroy()
   })
 
+  test.each([[['api.port', 'registry.port']], [['ops.port', 'api.port', 'registry.port']]])(
+    'taproot dev names each of the busy ports %j with its setting in one line',
+    async (settings) => {
+      const home = await makeDevHome()
+      const sentences = await Promise.all(
+        settings.map(async (setting) => {
+          const variable = `TAPROOT_${setting.replace('.', '_').toUpperCase()}`
+          const busy = createServer().listen(Number(home.env[variable]), '127.0.0.1')
+          onTestFinished(() => void busy.close())
+          await once(busy, 'listening')
+          return `port ${home.env[variable]} is in use: set ${setting} (${variable}) to another one`
+        }),
+      )
+      const { code, stderr } = await runProcess({ args: ['dev'], env: home.env, cwd: home.cwd })
+      expect(code).toBe(1)
+      expect(
+        stderr
+          .split('; ')
+          .map((text) => text.replace('taproot: ', '').trimEnd())
+          .toSorted(),
+      ).toEqual(sentences.toSorted())
+    },
+  )
+
   test.each(['api.port', 'ops.port'])('taproot dev fails on a busy %s with one line that names the setting, and code 1', async (setting) => {
     const home = await makeDevHome()
     const busy = createServer().listen(0, '127.0.0.1')
