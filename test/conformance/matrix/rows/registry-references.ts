@@ -1,8 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../../support/test-server.ts'
 import { noDigest } from '../asking.ts'
-import type { Codes, ReferenceRow } from '../references.ts'
 import type { Things } from '../world.ts'
+import type { Codes, ReferenceRow } from './reference-row.ts'
 
 /** A caller with all rights in a place learns which records exist there, and nothing about other places. */
 const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
