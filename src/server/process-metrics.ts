@@ -1,4 +1,4 @@
-import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
+import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import { codeNames, DomainError } from '../base/errors.ts'
 import type { Clock } from '../base/runtime.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
@@ -6,7 +6,6 @@ import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import type { TokenExchange } from '../iam/index.ts'
 import { UpstreamError, type Upstream } from '../registry/index.ts'
 import { StoreError, type Store } from '../store/store.ts'
-import { createHistogram, type SeriesOf } from '../transport/histogram.ts'
 import type { Engine } from './engine.ts'
 import { storeFormat } from './store-format.ts'
 import { version } from './version.ts'
@@ -44,15 +43,16 @@ export function registerCache(registry: Registry, cache: RecordCache): void {
 type Operation = (...args: never[]) => Promise<unknown>
 
 /** A histogram of durations by operation and outcome. */
-type Durations = SeriesOf<'operation' | 'outcome'>
+type Durations = Histogram<'operation' | 'outcome'>
 
 /** Returns these methods of `target`. Each call is measured, until its promise settles. */
 function measured<T extends Record<N, Operation>, N extends string>(target: T, names: readonly N[], durations: Durations): Pick<T, N> {
   const measure = (operation: N): Operation => {
     const call = target[operation].bind(target)
-    const series: Record<string, (seconds: number) => void> = {}
+    // Finding a series by its labels costs more than counting.
+    const series: Record<string, { observe(seconds: number): void }> = {}
     const observe = (outcome: string, startedAtMs: number): void =>
-      (series[outcome] ??= durations({ operation, outcome }))((performance.now() - startedAtMs) / 1000)
+      (series[outcome] ??= durations.labels({ operation, outcome })).observe((performance.now() - startedAtMs) / 1000)
     return async (...args) => {
       const startedAtMs = performance.now()
       try {
@@ -74,7 +74,7 @@ const storeBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 
 /** Returns the store, with its calls measured in `taproot_store_duration_seconds`. */
 export function measuredStore(registry: Registry, store: Store): Store {
-  const durations = createHistogram({
+  const durations = new Histogram({
     name: 'taproot_store_duration_seconds',
     help: 'Time from a call to the store until its answer',
     labelNames: ['operation', 'outcome'],
@@ -96,7 +96,7 @@ const upstreamBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /** Returns the upstream, if there is one, with its calls measured in `taproot_upstream_duration_seconds`. */
 export function measuredUpstream(registry: Registry, upstream: Upstream | undefined): Upstream | undefined {
   if (upstream === undefined) return undefined
-  const durations = createHistogram({
+  const durations = new Histogram({
     name: 'taproot_upstream_duration_seconds',
     help: 'Time from a call to the upstream until its answer, or until the content of a blob begins',
     labelNames: ['operation', 'outcome'],

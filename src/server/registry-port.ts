@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { SecureContextOptions } from 'node:tls'
-import { type Registry, Counter } from 'prom-client'
+import { type Registry, Counter, Histogram } from 'prom-client'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
 import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
@@ -24,7 +24,6 @@ import { closeHttp, listenHttp } from './open-port.ts'
 import type { SignIn } from './sign-in.ts'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
 import { FairScheduler } from '../transport/fair-scheduler.ts'
-import { createHistogram } from '../transport/histogram.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
 import { ReadLimiter } from '../transport/read-limit.ts'
@@ -39,7 +38,7 @@ function createRegistryMetrics(
   const labelNames = ['route', 'method', 'status'] as const
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
-  const durations = createHistogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
+  const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
   const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
   const verdictsHelp = 'Pulls of manifests that pull policies decided about'
   const verdicts = new Counter({ name: 'taproot_registry_pull_policy_verdicts_total', help: verdictsHelp, labelNames: ['decision'], registers })
@@ -54,10 +53,10 @@ function createRegistryMetrics(
     const known = children.get(id)
     if (known !== undefined) return known
     const counted = requests.labels({ route, method, status: String(status) })
-    const timed = durations({ route, method })
+    const timed = durations.labels({ route, method })
     const child = (seconds: number): void => {
       counted.inc()
-      timed(seconds)
+      timed.observe(seconds)
     }
     children.set(id, child)
     return child

@@ -1,9 +1,8 @@
-import { Counter, Gauge } from 'prom-client'
+import { Counter, Gauge, Histogram } from 'prom-client'
 import type { Registry } from 'prom-client'
 import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './call.ts'
-import { createHistogram } from './histogram.ts'
 
 /** The gRPC code of an answer, 0 for OK, and the reason in ErrorInfo of an error. */
 export type CallOutcome = (code: Code | 0, reason?: string) => void
@@ -23,7 +22,7 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 export function createCallMetrics(registry: Registry): CallMetrics {
   const labelNames = ['method', 'transport', 'code'] as const
   const requests = new Counter({ name: 'taproot_requests_total', help: 'API calls answered', labelNames, registers: [registry] })
-  const durations = createHistogram({
+  const durations = new Histogram({
     name: 'taproot_request_duration_seconds',
     help: 'Time from the request headers to the answer',
     labelNames,
@@ -45,10 +44,10 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     if (known !== undefined) return known
     const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
     const count = requests.labels(labels)
-    const duration = durations(labels)
+    const duration = durations.labels(labels)
     const child = (seconds: number): void => {
       count.inc()
-      duration(seconds)
+      duration.observe(seconds)
     }
     children.set(id, child)
     return child
