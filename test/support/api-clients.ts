@@ -144,6 +144,19 @@ async function bodyOf({ headers, body }: Dispatcher.ResponseData): Promise<strin
   return ''
 }
 
+/** Resolves with the answer of a request. Rejects with TypeError if the connection failed, as fetch does. The cause has the code. */
+async function exchange(
+  url: string,
+  options: Omit<Dispatcher.RequestOptions<null>, 'origin' | 'path'>,
+): Promise<{ answer: Dispatcher.ResponseData; text: string }> {
+  try {
+    const answer = await request(url, options)
+    return { answer, text: await bodyOf(answer) }
+  } catch (cause) {
+    throw new TypeError('the connection failed', { cause })
+  }
+}
+
 /** REST over HTTP/1.1. */
 export function restClient(baseUrl: string): ApiClient {
   return {
@@ -160,8 +173,8 @@ export function restClient(baseUrl: string): ApiClient {
       const headers = { ...headersOf(options), ...acceptOf(method), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
       const suffix = query.size === 0 ? '' : `?${query}`
       const url = `${baseUrl}${path}${suffix}`
-      const answer = await request(url, { method: binding.verb as Dispatcher.HttpMethod, headers, body: body === undefined ? null : JSON.stringify(body) })
-      const text = await bodyOf(answer)
+      const verb = binding.verb as Dispatcher.HttpMethod
+      const { answer, text } = await exchange(url, { method: verb, headers, body: body === undefined ? null : JSON.stringify(body) })
       const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
       const { statusCode: httpStatus } = answer
       const received = headersIn(answer)
