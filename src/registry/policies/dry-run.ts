@@ -130,7 +130,7 @@ function changeIn(services: Services, { parent, pullPolicy, replaces }: DryRunPu
   if (pullPolicy !== undefined) assertRules(pullPolicy, parent, 'pull_policy.')
   if (replaces !== '') {
     const known = services.cache.tables.get('PullPolicy', replaces)
-    if (known === undefined || parentOf(trustedUid(replaces)) !== parent) throw notFound('PullPolicy', replaces)
+    if (known === undefined || parentOf(trustedUid(replaces)) !== parent) throw notFound('PullPolicy', replaces, { concealed: known !== undefined })
   }
   return { policy: pullPolicy === undefined ? undefined : { ...pullPolicy, uid: '' }, replaces }
 }
