@@ -96,7 +96,7 @@ test.each(['rest', 'grpc'] as const)('token exchanges over %s count by outcome',
   const claimMatch = { issuer: server.devIssuer.issuer, subject }
   const { uid } = ok(await server.rest.call('CreateIdentity', { parent: group, identity: { name: subject, claimMatch } }, { token }))
   const external = await server.devIssuer.mintDevToken({ subject, audience: server.config.baseUrl, claims: {} })
-  const other = await server.devIssuer.mintDevToken({ subject: 'somebody', audience: server.config.baseUrl, claims: {} })
+  const other = await server.devIssuer.mintDevToken({ subject: 'other', audience: server.config.baseUrl, claims: {} })
   const counted = await growth('taproot_token_exchanges_total', async () => {
     for (const used of [external, other, 'garbage']) await server[transport].call('SecurityTokenService/Exchange', { identity: String(uid) }, { token: used })
   })

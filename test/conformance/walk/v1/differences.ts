@@ -69,10 +69,10 @@ export function* differences(desc: DescMessage, wire: string, comparison: Compar
   const { table, compared } = comparison
   if (compared.has(`${desc.typeName} ${wire}`)) return
   compared.add(`${desc.typeName} ${wire}`)
-  const [ours, theirs] = [desc.fields.map(fieldOf), wireFieldsOf(table, wire)]
-  for (const { text } of ours) if (theirs.every((field) => field.text !== text)) yield `${wire}: not in the contract: ${text}`
-  for (const { text } of theirs) if (ours.every((field) => field.text !== text)) yield `${wire}: missing: ${text}`
-  for (const { name, inner } of theirs) {
+  const [served, expected] = [desc.fields.map(fieldOf), wireFieldsOf(table, wire)]
+  for (const { text } of served) if (expected.every((field) => field.text !== text)) yield `${wire}: not in the contract: ${text}`
+  for (const { text } of expected) if (served.every((field) => field.text !== text)) yield `${wire}: missing: ${text}`
+  for (const { name, inner } of expected) {
     const found = desc.fields.find((field) => field.name === name)?.message
     if (typeof inner === 'string' && found !== undefined && wellKnown[found.typeName] === undefined) yield* differences(found, inner, comparison)
   }
