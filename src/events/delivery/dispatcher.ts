@@ -176,8 +176,9 @@ export class Dispatcher {
     if (observer === undefined) return
     const workers = [...this.#workers.values()].map(({ worker }) => worker)
     const waits = workers.map((worker) => worker.oldestWaiting(log)).filter((entry) => entry !== undefined)
-    const oldestMs = Math.min(services.clock.now(), ...waits.map(({ key }) => outboxTimeMs(key)))
-    observer.state({ failing: workers.filter(({ isFailing }) => isFailing).length, oldestWaitingMs: services.clock.now() - oldestMs })
+    const nowMs = services.clock.now()
+    const oldestMs = Math.min(nowMs, ...waits.map(({ key }) => outboxTimeMs(key)))
+    observer.state({ failing: workers.filter(({ isFailing }) => isFailing).length, oldestWaitingMs: nowMs - oldestMs })
   }
 }
 
