@@ -4,7 +4,7 @@ import type { Digest } from '../base/digest.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { parentOf, trustedUid, type Uid } from '../base/uid.ts'
-import type { FoundCycle, LifecycleEnd } from '../cache/lists/lifecycle-source.ts'
+import { dayOf, hasCome, type FoundCycle } from '../cache/lists/lifecycle-source.ts'
 import { dayMs } from '../catalogue/index.ts'
 import { listHandler } from '../engine/read.ts'
 import { turnOf, type Context, type Handler, type HandlerAnswer, type Services } from '../engine/services.ts'
@@ -32,16 +32,6 @@ function listTagsMethod(): MethodRow {
   const found = methods.find(({ service, rpc }) => service === 'taproot.registry.v2.TagsService' && rpc === 'ListTags')
   if (found === undefined) throw new TypeError('the schema has no list of tags')
   return found
-}
-
-/** True if an end has come at a day. The last day belongs to the life. Undefined if it is not known. */
-function hasCome(end: LifecycleEnd | undefined, today: string): boolean | undefined {
-  if (end === undefined) return undefined
-  return 'day' in end ? today > end.day : end.hasCome
-}
-
-function dayOf(end: LifecycleEnd | undefined): string {
-  return end !== undefined && 'day' in end ? end.day : ''
 }
 
 /** The statuses of a tag. */

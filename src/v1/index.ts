@@ -105,6 +105,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'registry.v1.Registry/GetDeployment': passes,
   'registry.v1.Registry/UpdateDeployment': passes,
   'registry.v1.Registry/GetImageConfig': passes,
+  'registry.v1.Registry/GetPackageVersionMetadata': passes,
   'registry.v1.Registry/GetRepoCountBySource': passes,
   'registry.v1.Registry/GetRepoTagsSummary': summarizesTags,
   'registry.v1.Registry/GetSize': renames('registry.v2.ImagesService/GetSize', sizeMaps),

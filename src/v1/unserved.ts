@@ -9,7 +9,6 @@ const unserved: Readonly<Record<string, string>> = {
   'registry.v1.Apko/BuildImage': 'POST /apko/v1/build/{repo_uidp=**}',
   'registry.v1.Apko/ResolveConfig': 'POST /apko/v1/resolve/{repo_uidp=**}',
   'registry.v1.Registry/GetBuildStatus': 'GET /registry/v1/buildstatus',
-  'registry.v1.Registry/GetPackageVersionMetadata': 'GET /registry/v1/versions/{package=**}',
   'registry.v1.Registry/GetRawSbom': 'GET /registry/v1/repos/{repo_id=**}/digest/{digest=*}/rawsbom',
   'registry.v1.Registry/GetSbom': 'GET /registry/v1/repos/{repo_id=**}/digests/{digest=*}/sbom',
   'registry.v1.Registry/GetUpdateStatus': 'GET /registry/v1/repos/{repo_id=**}:updatestatus',

@@ -64,6 +64,20 @@ export async function importDocuments(
   }
 }
 
+/** Imports the life cycles of a product of its own, in the form of endoflife.date. Returns its name. */
+export async function importProduct(server: TestServer, group: string, cycles: readonly JsonObject[]): Promise<string> {
+  const name = freshName('product')
+  const folder = await mkdtemp(join(tmpdir(), 'taproot-cycles-'))
+  try {
+    const path = join(folder, `${name}.json`)
+    await writeFile(path, JSON.stringify(cycles))
+    await importFiles(server, group, [path])
+    return name
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
 /** The JSON of a Python project, with one file for each version. */
 export function pypiDocument(name: string, versions: readonly string[], more: JsonObject = {}): JsonObject {
   const releases = Object.fromEntries(

@@ -4,6 +4,7 @@ import type { MethodRow } from '../../src/base/schema/method.ts'
 import { specSuite, itemsOf, uidOf } from '../conformance/spec/spec-suite.ts'
 import { grpcClient, type ApiClient } from '../support/api-clients.ts'
 import { resourceTypes, type ProviderCall, type ResourceType, type TerraformPlace } from './terraform-resources.ts'
+import { importProduct } from '../support/import-advisories.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid } from '../support/test-server.ts'
 
 function isEmpty(value: JsonValue | undefined): boolean {
@@ -184,6 +185,18 @@ specSuite(
       expect(itemsOf(await made(['Registry/ListRepos', { id: String(repo['id']) }]), 'items')).toMatchObject([{ readme: '# Read me' }])
       // The provider sends the parent `/` of repos as it is.
       expect(await all('ListRepos', 'repos', { name: 'nginx', uidp: { childrenOf: '/' } })).toEqual([])
+    })
+
+    test('the data source of versions finds a product of the catalogue, and nothing else', async () => {
+      const product = await importProduct(spec.server, organisation.group, [
+        { cycle: '1', eol: '2001-02-03' },
+        { cycle: '2', eol: false },
+      ])
+      const found = await made(['Registry/GetPackageVersionMetadata', { package: product }])
+      // The provider parses the day of each version at its end, and takes the first of the others for the newest.
+      expect(itemsOf(found, 'eolVersions')).toMatchObject([{ version: '1', eolDate: '2001-02-03', exists: true }])
+      expect(itemsOf(found, 'versions')).toMatchObject([{ version: '2', exists: true }])
+      expect((await call(['Registry/GetPackageVersionMetadata', { package: freshName('none') }])).code).toBe(5)
     })
 
     test('the data source of an identity finds a person who signed in, and nothing else', async () => {

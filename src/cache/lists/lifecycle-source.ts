@@ -3,6 +3,17 @@ import type { TaskTurn } from '../../base/task-thread.ts'
 /** An end in the life of a cycle: its day, e.g. `2026-01-31`, or whether it has come if the day is not known. */
 export type LifecycleEnd = { readonly day: string } | { readonly hasCome: boolean }
 
+/** True if an end has come at a day. The last day belongs to the life. Undefined if it is not known. */
+export function hasCome(end: LifecycleEnd | undefined, today: string): boolean | undefined {
+  if (end === undefined) return undefined
+  return 'day' in end ? today > end.day : end.hasCome
+}
+
+/** Returns the day of an end; empty if it is not known. */
+export function dayOf(end: LifecycleEnd | undefined): string {
+  return end !== undefined && 'day' in end ? end.day : ''
+}
+
 /** A cycle of a product: versions that are supported together. Days are in UTC, e.g. `2026-01-31`. */
 export interface LifecycleCycle {
   /** The first part of its versions, e.g. `3.12`. */
@@ -52,6 +63,14 @@ export interface FoundCycle extends LifecycleCycle {
   readonly product: string
 }
 
+/** A product and all its cycles, newest first. */
+export interface FoundProduct {
+  readonly product: string
+  readonly cycles: readonly LifecycleCycle[]
+  /** When the catalogue was imported, in milliseconds since 1970. */
+  readonly importedMs: number
+}
+
 /** The dates of products. They do not lie in the store (docs/adr/0033). All answers come from one state. */
 export interface LifecycleSource {
   /**
@@ -59,4 +78,6 @@ export interface LifecycleSource {
    * Undefined for an unknown product, and for a version that no cycle has. Queries of several organisations, the keys of `turn`, take turns.
    */
   cyclesOf(versions: readonly ProductVersion[], turn: TaskTurn): Promise<readonly (FoundCycle | undefined)[]>
+  /** Resolves with the product that a name, an alias or a package URL means; undefined for an unknown one. */
+  productNamed(name: string, turn: TaskTurn): Promise<FoundProduct | undefined>
 }

@@ -1,16 +1,13 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
-import { isSuspended } from '../../authz/access.ts'
-import { visibilityOf } from '../../authz/effective-permissions.ts'
-import { setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { hashQuery, sealCursor, type CursorKey } from '../../base/page-token.ts'
 import { resources, type ResourceRow } from '../../base/schema/schema.ts'
 import type { ArtifactFilter, FoundVersion, VersionKey, VersionTerm } from '../../cache/lists/library-source.ts'
 import { parseOrder, parseOrderTerms, recordFields } from '../../cache/lists/order.ts'
 import { notFound } from '../../engine/errors.ts'
-import { continuationOf, nextToken, openPage, pageLimit, prepared } from '../../engine/read.ts'
-import { callerOf, turnOf, type Context, type Handler, type Services } from '../../engine/services.ts'
+import { continuationOf, nextToken, openPage, pageLimit } from '../../engine/read.ts'
+import { callerOf, turnOf, type Handler } from '../../engine/services.ts'
 import {
   ArtifactSchema,
   ArtifactVersionSchema,
@@ -23,24 +20,13 @@ import {
   type ListArtifactsRequest,
   type ListArtifactVersionsRequest,
 } from '../../gen/taproot/libraries/v2/artifacts_pb.ts'
+import { assertCatalogueReader } from '../catalogue-reader.ts'
 import { cudaVersionOf } from './artifact-facts.ts'
 
 function resourceOf(kind: 'Artifact' | 'ArtifactVersion'): ResourceRow {
   const resource = resources.get(kind)
   if (resource === undefined) throw new TypeError(`the schema has no ${kind}`)
   return resource
-}
-
-/**
- * Checks that the caller holds the method's capabilities in some group whose organisation is not suspended: all organisations share the catalogue
- * (docs/spec/libraries.md#library-rights). Throws code 7.
- */
-async function assertReader(services: Services, context: Context): Promise<void> {
-  const needed = setOf(context.method.capabilities)
-  await prepared(context, needed)
-  const { everywhere, groups } = visibilityOf(callerOf(context).permissions(), needed)
-  if (everywhere || groups.some((group) => !isSuspended(services.cache.tables, group))) return
-  throw DomainError.denied(context.method.capabilities, '')
 }
 
 /** Returns the requested ecosystems, each once. Throws code 3 if there is none. */
@@ -57,7 +43,7 @@ export const listArtifacts: Handler = async (services, context, message) => {
   const ecosystems = ecosystemsOf(request)
   const filter: ArtifactFilter = { ecosystems, text, cuda: cudaVersion === '' ? undefined : cudaVersionOf(cudaVersion), remediated }
   const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
-  await assertReader(services, context)
+  await assertCatalogueReader(services, context)
   const queryHash = hashQuery([context.method.rpc, { ...filter, ecosystems: ecosystems.toSorted() }, order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
   const limit = pageLimit(request.pageSize)
@@ -117,7 +103,7 @@ export const listArtifactVersions: Handler = async (services, context, message) 
   const { artifactId: artifact, skip } = request
   if (artifact === '') throw DomainError.invalid('artifact_id', 'is required')
   const terms = versionTerms(request.orderBy)
-  await assertReader(services, context)
+  await assertCatalogueReader(services, context)
   const queryHash = hashQuery([context.method.rpc, artifact, terms, callerOf(context).identity])
   const { key, restarted } = await openPage(services, context, { text: request.pageToken, queryHash })
   const limit = pageLimit(request.pageSize)
@@ -139,7 +125,7 @@ export const listArtifactVersions: Handler = async (services, context, message) 
 /** Answers GetArtifactCount: the number of artifacts in each requested ecosystem, also if it is 0. */
 export const getArtifactCount: Handler = async (services, context, message) => {
   const ecosystems = ecosystemsOf(message as GetArtifactCountRequest) // the method's input
-  await assertReader(services, context)
+  await assertCatalogueReader(services, context)
   const source = services.catalogue('libraries')
   const counts = ecosystems.map((ecosystem) => ({ ecosystem, totalCount: BigInt(source?.count(ecosystem) ?? 0) }))
   return { message: create(GetArtifactCountResponseSchema, { counts }) }

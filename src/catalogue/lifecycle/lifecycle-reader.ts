@@ -1,5 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { FoundCycle, LifecycleCycle, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import type { FoundCycle, FoundProduct, LifecycleCycle, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
 import { openForReading } from '../../store/sqlite/catalogue-file.ts'
 import { lifecycleTables } from './lifecycle-tables.ts'
 
@@ -26,17 +26,28 @@ function keyOf(product: string): string {
   return product.startsWith('pkg:') ? product.replace(/[@?#].*$/s, '') : product.toLowerCase()
 }
 
+const byNumbers = new Intl.Collator('en', { numeric: true })
+
+/** Orders cycles from the newest to the oldest. Those without a day of release come last. */
+function newestFirst(one: LifecycleCycle, other: LifecycleCycle): number {
+  const [day = '', otherDay = ''] = [one.releaseDay, other.releaseDay]
+  if (day !== otherDay) return day > otherDay ? -1 : 1
+  return byNumbers.compare(other.cycle, one.cycle)
+}
+
 /** A catalogue of life cycles: one file, open for reading. It never changes. Synchronous: LifecycleThread reads it in a thread. */
 export class LifecycleReader {
   readonly #database: DatabaseSync
   readonly #product: StatementSync
   readonly #cycles: StatementSync
+  readonly #importedMs: number
 
   /** Throws CatalogueError if the file is no catalogue of this version. */
   constructor(path: string) {
     this.#database = openForReading(path, lifecycleTables)
     this.#product = this.#database.prepare('SELECT product FROM key WHERE key = ? ORDER BY rank, product LIMIT 1')
     this.#cycles = this.#database.prepare('SELECT body FROM cycle WHERE product = ? ORDER BY length(cycle) DESC, cycle')
+    this.#importedMs = Number(this.#database.prepare('SELECT coalesce(max(imported_ms), 0) AS ms FROM source').get()?.['ms'])
   }
 
   /** Returns the cycle of each version, in the order of `versions`: see LifecycleSource. */
@@ -49,6 +60,13 @@ export class LifecycleReader {
       const text = plainVersion(version)
       return cycles.find(({ cycle }) => isOfCycle(text, plainVersion(cycle))) ?? cycles.find(({ codename }) => isCodename(text, codename))
     })
+  }
+
+  /** Returns the product that a name means, and its cycles: see LifecycleSource. */
+  productNamed(name: string): FoundProduct | undefined {
+    const cycles = this.#cyclesFor(keyOf(name))
+    const [first] = cycles
+    return first === undefined ? undefined : { product: first.product, cycles: cycles.toSorted(newestFirst), importedMs: this.#importedMs }
   }
 
   /** Closes the file. */

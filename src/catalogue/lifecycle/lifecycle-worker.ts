@@ -4,5 +4,5 @@ import { LifecycleReader } from './lifecycle-reader.ts'
 
 answerFrom(
   (path) => new LifecycleReader(path),
-  (reader, versions: readonly ProductVersion[]) => reader.cyclesOf(versions),
+  (reader, task: readonly ProductVersion[] | string) => (typeof task === 'string' ? reader.productNamed(task) : reader.cyclesOf(task)),
 )

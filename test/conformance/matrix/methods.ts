@@ -210,6 +210,7 @@ export const sharedMethods: Readonly<Record<string, SharedRow>> = {
   'ArtifactsService/ListArtifacts': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_PYTHON'] }, code: 0 },
   'ArtifactsService/ListArtifactVersions': { needs: ['libraries.artifacts.list'], request: { artifactId: 'npm:@no/such' }, code: 5 },
   'ArtifactsService/GetArtifactCount': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_JAVA'] }, code: 0 },
+  'Registry/GetPackageVersionMetadata': { needs: ['version.list'], request: { package: 'no-such' }, code: 5 },
   'Artifacts/List': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['PYTHON'] }, code: 0 },
   'Artifacts/ListVersions': { needs: ['libraries.artifacts.list'], request: { id: 'npm:@no/such' }, code: 5 },
   'Artifacts/GetArtifactCount': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['JAVA'] }, code: 0 },

@@ -1,15 +1,13 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { randomBytes } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { digestOf } from '../../../../src/base/digest.ts'
 import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../../../registry/oci/oci-client.ts'
-import { importFiles } from '../../../support/import-advisories.ts'
-import { freshName } from '../../../support/test-server.ts'
-import { expectFailure, itemsOf, specSuite, type Spec } from '../spec-suite.ts'
+import { importProduct } from '../../../support/import-advisories.ts'
+import type { Reply } from '../../../support/api-clients.ts'
+import { makeMember, ok } from '../../../support/test-server.ts'
+import { expectFailure, itemsOf, specSuite } from '../spec-suite.ts'
 
 /** Pushes an image with annotations. */
 async function push(world: ImageWorld, reference: string, annotations: Readonly<Record<string, string>>): Promise<TestManifest> {
@@ -20,20 +18,6 @@ async function push(world: ImageWorld, reference: string, annotations: Readonly<
   const manifest = manifestOf({ schemaVersion: 2, mediaType: imageType, config: described, layers: [], annotations: named })
   await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
   return manifest
-}
-
-/** Imports the cycles of a product of its own. Returns its name. */
-async function importProduct({ server }: Spec, group: string, cycles: readonly JsonObject[]): Promise<string> {
-  const name = freshName('product')
-  const folder = await mkdtemp(join(tmpdir(), 'taproot-cycles-'))
-  try {
-    const path = join(folder, `${name}.json`)
-    await writeFile(path, JSON.stringify(cycles))
-    await importFiles(server, group, [path])
-    return name
-  } finally {
-    await rm(folder, { recursive: true })
-  }
 }
 
 specSuite('life cycles of tags', (spec) => {
@@ -48,7 +32,7 @@ specSuite('life cycles of tags', (spec) => {
       { cycle: '2', releaseDate: '2010-01-01', eol: '2020-01-01', extendedSupport: '2100-01-01', latest: '2.7' },
       { cycle: '1', releaseDate: '2000-01-01', eol: '2010-01-01', latest: '1.5' },
     ]
-    const product = await importProduct(spec, world.group, cycles)
+    const product = await importProduct(spec.server, world.group, cycles)
     const { digest } = await push(world, 'active', { title: product, version: 'v3.1' })
     await push(world, '2.7', { title: product })
     await push(world, 'based', { title: 'an-app', version: '9', 'base.name': `docker.io/library/${product}:1.5-slim` })
@@ -97,6 +81,39 @@ specSuite('life cycles of tags', (spec) => {
       other: { mainPackageName: '', tagStatus: 'TAG_ACTIVE', mainPackageVersion: unknown },
       index: { tagStatus: 'TAG_INACTIVE' },
     })
+  })
+
+  // docs/spec/version-1.md#versions-of-products
+  test('a product has its versions, newest first, those whose support has ended apart', async () => {
+    const world = await makeImageWorld(spec.server)
+    const product = await importProduct(spec.server, world.group, [
+      { cycle: '9', releaseDate: '2015-01-01', eol: true },
+      { cycle: '10', releaseDate: '2016-01-01', eol: '2020-01-01', latest: '10.4' },
+      { cycle: '8', releaseDate: '2014-01-01', eol: '2019-01-01', latest: '8.7' },
+      { cycle: '11', releaseDate: '2017-01-01', eol: '2100-01-01', latest: '11.2', lts: true },
+      { cycle: '12', releaseDate: '2018-01-01', eol: false, latest: '12.1' },
+      { cycle: '2', eol: false },
+    ])
+    const read = (name: string, token = world.token): Promise<Reply> => spec.call('Registry/GetPackageVersionMetadata', { package: name }, { token })
+    const found = ok(await read(product))
+    expect(found).toMatchObject({
+      latestVersion: '12',
+      versions: [
+        { version: '12', exists: true, releaseDate: '2018-01-01', latestVersion: '12.1' },
+        { version: '11', exists: true, eolDate: '2100-01-01', lts: true },
+        { version: '9', releaseDate: '2015-01-01' },
+        { version: '2', exists: true },
+      ],
+      eolVersions: [
+        { version: '10', exists: true, releaseDate: '2016-01-01', eolDate: '2020-01-01', latestVersion: '10.4' },
+        { version: '8', eolDate: '2019-01-01' },
+      ],
+    })
+    expect(itemsOf(found, 'versions')[2]?.['exists'] ?? false).toBe(false)
+    expect(Date.now() - Date.parse(String(found['lastUpdatedTimestamp']))).toBeLessThan(600_000)
+    expect(ok(await read(product.toUpperCase()))).toEqual(found)
+    expectFailure(await read(`${product}-x`), { code: 5 })
+    expectFailure(await read(product, (await makeMember(spec.server, world.group)).token), { code: 7 })
   })
 
   test('tags come in pages, without families that are hidden, and by name', async () => {

@@ -7,6 +7,8 @@ export const reportMessages: Readonly<Record<string, string>> = {
   EolTag: '1 id s, 2 name s, 7 main_package_name s, 14 tag_status e, 13 main_package_version PackageVersion, 9 grace_status e, 12 grace_period_expiry_date ts',
   PackageVersion:
     '1 eolDate s, 2 exists b, 3 fips b, 4 legacy_lts s, 9 lts b, 5 releaseDate s, 6 version s, 7 eolBroken b, 8 latestVersion s, 10 versionSource PackageVersionVersionSource',
+  RegistryGetPackageVersionMetadataRequest: '1 package s',
+  PackageVersionMetadata: '1 eolVersions []PackageVersion, 2 lastUpdatedTimestamp s, 3 latestVersion s, 4 versions []PackageVersion, 5 gracePeriodMonths i',
   PackageVersionVersionSource: '1 ref s, 2 sha s',
   RegistryGetVulnReportRequest: '1 repo_id s, 2 digest s',
   ImageVulnReport:
@@ -37,6 +39,11 @@ export const reportMessages: Readonly<Record<string, string>> = {
 
 /** The methods of version 1 with these messages. */
 export const reportMethods: Readonly<Record<string, WireMethod>> = {
+  'Registry/GetPackageVersionMetadata': {
+    input: 'RegistryGetPackageVersionMetadataRequest',
+    output: 'PackageVersionMetadata',
+    http: 'GET /registry/v1/versions/{package=**}',
+  },
   'Registry/ListEolTags': { input: 'RegistryListEolTagsRequest', output: 'EolTagList', http: 'GET /registry/v1/eoltags' },
   'Registry/GetVulnReport': {
     input: 'RegistryGetVulnReportRequest',

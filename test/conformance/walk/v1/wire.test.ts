@@ -94,6 +94,13 @@ const answers: Readonly<Record<string, Required>> = {
   'Registry/GetSize': () => ({ size: text, arch: 'amd64' }) as JsonObject,
   'Registry/GetVulnReport': () => ({ id: text, scanner: { name: 'taproot' } }) as JsonObject,
   'Registry/ListEolTags': some({ id: text, name: text, mainPackageVersion: {} }),
+  'Registry/GetPackageVersionMetadata': () =>
+    ({
+      lastUpdatedTimestamp: text,
+      latestVersion: '2',
+      versions: [{ version: '2', exists: true }],
+      eolVersions: [{ version: '1', eolDate: text }],
+    }) as JsonObject,
   'Registry/ListTagHistory': () => ({ items: [{ updateTimestamp: time, digest: text }] }) as JsonObject,
   'Vulnerabilities/GetRawVulnReport': () => ({ digest: text, rawReport: expect.stringMatching(/CycloneDX/) as unknown }) as JsonObject,
   'Vulnerabilities/ListCumulativeVulnCountReports': () => ({}),

@@ -1,4 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
+import { importProduct } from '../../../../support/import-advisories.ts'
 import { freshName } from '../../../../support/test-server.ts'
 import { long } from '../../bad-fields.ts'
 import { made, tokenWith, type World } from '../../world.ts'
@@ -17,6 +18,19 @@ const badRepo = [
     fields: ['custom_overlay.certificates.additional.name'],
   },
 ]
+
+const products = new WeakMap<World, Promise<string>>()
+
+/** Imports a product with a supported version 2 and a version 1 at its end, once for each server. */
+async function aboutProduct(world: World): Promise<JsonObject> {
+  const cycles = [
+    { cycle: '1', releaseDate: '2000-01-01', eol: '2010-01-01', latest: '1.5' },
+    { cycle: '2', releaseDate: '2099-01-01', eol: false, latest: '2.1' },
+  ]
+  const known = products.get(world) ?? importProduct(world.server, world.group, cycles)
+  products.set(world, known)
+  return { package: await known }
+}
 
 function newRepo(world: World, parent = world.group): Promise<string> {
   return made(world, 'CreateRepo', { parent, repo: { name: freshName('repo') } })
@@ -164,6 +178,14 @@ const otherArch: BadInput = { what: 'an architecture that the image is not of', 
 /** The reads of version 1 about tags and images. */
 const readV1Cases: Readonly<Record<string, MethodCase>> = {
   'Registry/GetArchs': { request: imageRequest, badInputs: badDigest },
+  'Registry/GetPackageVersionMetadata': {
+    request: aboutProduct,
+    badInputs: [
+      { what: 'no package', only: 'grpc', breaks: ['package:required'], request: () => ({}), fields: ['package'] },
+      { what: 'a name that is too long', breaks: ['package:string.max_len'], request: () => ({ package: long(513) }), fields: ['package'] },
+      { what: 'an unknown product', request: () => ({ package: 'no-such' }), code: 5 },
+    ],
+  },
   'Registry/GetImageConfig': {
     request: imageRequest,
     badInputs: [
