@@ -20,7 +20,7 @@ export const getPackageVersionMetadata: Handler = async (services, context, mess
   const { package: name } = message as GetPackageVersionMetadataRequest // the method's input
   await assertCatalogueReader(services, context)
   const found = await services.catalogue('lifecycle')?.productNamed(name, turnOf(context))
-  if (found === undefined) throw notFound('Package', name)
+  if (found === undefined) throw notFound('Package', name, { resourceType: 'registry.taproot.dev/Package' })
   const today = new Date(services.clock.now()).toISOString().slice(0, 10)
   const ended = found.cycles.filter(({ lifeEnd }) => hasCome(lifeEnd, today) === true && dayOf(lifeEnd) !== '')
   const others = found.cycles.filter((cycle) => !ended.includes(cycle))

@@ -10,6 +10,7 @@ import type { BadInput } from './cases/method-case.ts'
 import { rawGrpc, rawRest } from './raw-call.ts'
 import { keysWrittenSince, revisionOf } from '../../support/store-changes.ts'
 import { auditLines, makeWorld, startWalkServer, swept, tokenWith, type World } from './world.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 
 /** A refusal, in the form for comparison. */
 interface Refusal {
@@ -48,70 +49,75 @@ function inputsOver(transport: 'rest' | 'grpc', { name, method, row }: Walked): 
   return [...byRule].flatMap(([rule, inputs]) => (rule === 'of the transport' ? inputs : (chosenFor(`${name} ${rule}`, inputs) ?? [])))
 }
 
-describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
-  let server: TestServer
-  let world: World
-  beforeAll(async () => {
-    server = await startWalkServer()
-    world = await makeWorld(server)
-  })
-  afterAll(() => server.stop())
-
-  async function refusal(walked: Walked, bad: BadInput, call: { request: JsonObject; token: string }): Promise<Refusal> {
-    if (bad.raw !== undefined) {
-      const answer = await (transport === 'rest' ? rawRest : rawGrpc)(world, { method: walked.method, change: bad.raw, ...call })
-      return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
-    }
-    const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
-    // A missing record is named in the error; a path that nothing serves would not be.
-    if (reply.code === 5)
-      expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//), resourceName: expect.any(String) })
-    expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
-    return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
-  }
-
-  describe.each(walk)('$name refuses bad input:', (walked) => {
-    const { method, row } = walked
-    let valid: JsonObject
-    let token: string
+describeOnChosenStore('bad inputs', (store) => {
+  describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+    let server: TestServer
+    let world: World
     beforeAll(async () => {
-      valid = await row.request(world)
-      token = await (row.caller?.(world) ?? tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))
+      server = await startWalkServer(store)
+      world = await makeWorld(server)
     })
+    afterAll(() => server.stop())
 
-    test.each(inputsOver(transport, walked))('$what', async (bad) => {
-      const request = (await bad.request?.(valid, world)) ?? valid
-      const caller = (await bad.caller?.(world)) ?? token
-      await swept(server)
-      const before = await revisionOf(server.running.engine.store)
-      server.logs.length = 0
-      const answer = await refusal(walked, bad, { request, token: caller })
-      expect(answer).toMatchObject({ code: bad.code ?? 3, ...(transport === 'rest' && bad.httpStatus !== undefined ? { httpStatus: bad.httpStatus } : {}) })
-      if (bad.fields !== undefined) expect([...new Set(answer.fields.map(withoutKeys))]).toEqual(bad.fields)
-      expect(await keysWrittenSince(server.running.engine.store, before)).toEqual([])
-      expect(server.logs.filter(({ level }) => level === 'error')).toEqual([])
-    })
-  })
-
-  // docs/spec/conventions.md#order-of-checks: token, reach, capability, only then validation.
-  const constrained = walk.flatMap((walked) => {
-    // Places in a list are looked up after validation.
-    const bad =
-      walked.access === 'scoped' && !(walked.method.verb === 'custom' && walked.method.scope === 'unscoped')
-        ? walked.row.badInputs.find(({ breaks = [], only }) => only === undefined && breaks.length > 0)
-        : undefined
-    return bad === undefined ? [] : [{ ...walked, bad }]
-  })
-  test.each(constrained)('$name checks the caller before the input', async ({ name, method, row, bad }) => {
-    const request = await bad.request?.(await row.request(world), world)
-    const codeFor = async (token: string | undefined): Promise<number> => {
-      const reply = await server[transport].call(name, request ?? {}, { token, requestId: 'order' })
-      return reply.code
+    async function refusal(walked: Walked, bad: BadInput, call: { request: JsonObject; token: string }): Promise<Refusal> {
+      if (bad.raw !== undefined) {
+        const answer = await (transport === 'rest' ? rawRest : rawGrpc)(world, { method: walked.method, change: bad.raw, ...call })
+        return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
+      }
+      const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
+      // A missing record is named in the error; a path that nothing serves would not be.
+      if (reply.code === 5)
+        expect(reply.details['ResourceInfo']).toMatchObject({
+          resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//),
+          resourceName: expect.any(String),
+        })
+      expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
+      return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
     }
-    expect(await codeFor(undefined)).toBe(16)
-    expect(await codeFor(world.other.token)).toBe(5)
-    expect(await codeFor(await tokenWith(world, []))).toBe(7)
-    expect(await codeFor(await tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))).toBe(bad.code ?? 3)
-    expect(auditLines(server, 'order').length).toBeGreaterThanOrEqual(2)
+
+    describe.each(walk)('$name refuses bad input:', (walked) => {
+      const { method, row } = walked
+      let valid: JsonObject
+      let token: string
+      beforeAll(async () => {
+        valid = await row.request(world)
+        token = await (row.caller?.(world) ?? tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))
+      })
+
+      test.each(inputsOver(transport, walked))('$what', async (bad) => {
+        const request = (await bad.request?.(valid, world)) ?? valid
+        const caller = (await bad.caller?.(world)) ?? token
+        await swept(server)
+        const before = await revisionOf(server.running.engine.store)
+        server.logs.length = 0
+        const answer = await refusal(walked, bad, { request, token: caller })
+        expect(answer).toMatchObject({ code: bad.code ?? 3, ...(transport === 'rest' && bad.httpStatus !== undefined ? { httpStatus: bad.httpStatus } : {}) })
+        if (bad.fields !== undefined) expect([...new Set(answer.fields.map(withoutKeys))]).toEqual(bad.fields)
+        expect(await keysWrittenSince(server.running.engine.store, before)).toEqual([])
+        expect(server.logs.filter(({ level }) => level === 'error')).toEqual([])
+      })
+    })
+
+    // docs/spec/conventions.md#order-of-checks: token, reach, capability, only then validation.
+    const constrained = walk.flatMap((walked) => {
+      // Places in a list are looked up after validation.
+      const bad =
+        walked.access === 'scoped' && !(walked.method.verb === 'custom' && walked.method.scope === 'unscoped')
+          ? walked.row.badInputs.find(({ breaks = [], only }) => only === undefined && breaks.length > 0)
+          : undefined
+      return bad === undefined ? [] : [{ ...walked, bad }]
+    })
+    test.each(constrained)('$name checks the caller before the input', async ({ name, method, row, bad }) => {
+      const request = await bad.request?.(await row.request(world), world)
+      const codeFor = async (token: string | undefined): Promise<number> => {
+        const reply = await server[transport].call(name, request ?? {}, { token, requestId: 'order' })
+        return reply.code
+      }
+      expect(await codeFor(undefined)).toBe(16)
+      expect(await codeFor(world.other.token)).toBe(5)
+      expect(await codeFor(await tokenWith(world, []))).toBe(7)
+      expect(await codeFor(await tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))).toBe(bad.code ?? 3)
+      expect(auditLines(server, 'order').length).toBeGreaterThanOrEqual(2)
+    })
   })
 })

@@ -4,6 +4,7 @@ import { chosenFor, runsAll } from '../../support/tier.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { aspects, capabilityChecks } from './capability-checks.ts'
 import { makeWorld, startWalkServer, type World } from './world.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 
 /**
  * The checks of a method over a transport. Over REST these are all.
@@ -18,16 +19,18 @@ function checksOver(transport: 'rest' | 'grpc', { name, access }: Walked): [titl
   return all.filter(([title]) => !others.includes(title) || title === chosen)
 }
 
-describe.each(['rest', 'grpc'] as const)('access to methods, over %s', (transport) => {
-  let server: TestServer
-  let world: World
-  beforeAll(async () => {
-    server = await startWalkServer()
-    world = await makeWorld(server)
-  })
-  afterAll(() => server.stop())
+describeOnChosenStore('access to methods', (store) => {
+  describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+    let server: TestServer
+    let world: World
+    beforeAll(async () => {
+      server = await startWalkServer(store)
+      world = await makeWorld(server)
+    })
+    afterAll(() => server.stop())
 
-  describe.each(walk)('$name:', (walked) => {
-    test.each(checksOver(transport, walked))('%s', (_, check) => check({ ...walked, world, apiClient: server[transport] }))
+    describe.each(walk)('$name:', (walked) => {
+      test.each(checksOver(transport, walked))('%s', (_, check) => check({ ...walked, world, apiClient: server[transport] }))
+    })
   })
 })

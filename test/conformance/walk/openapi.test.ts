@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs'
 import { fromJson, toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { methods, registry } from '../../../src/base/schema/schema.ts'
 import type { TestServer } from '../../support/test-server.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
+import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 
 interface Parameter {
   readonly name: string
@@ -101,11 +102,11 @@ function requestOf(
   return { path, query, body: field === '' ? undefined : (rest[field] ?? {}) }
 }
 
-describe('the OpenAPI documents', () => {
+describeOnChosenStore('the OpenAPI documents', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {
-    server = await startWalkServer()
+    server = await startWalkServer(store)
     world = await makeWorld(server)
   })
   afterAll(() => server.stop())

@@ -49,10 +49,10 @@ const uselessCapability = 'libraries.python.list'
 /** The feeds of these servers, as a setting. Their source cannot be reached. */
 export const walkFeeds = JSON.stringify([{ name: 'walk', source: 'https://feeds.invalid/all.zip' }])
 
-/** Starts a server with the configuration that the walk needs. */
-export function startWalkServer(): Promise<TestServer> {
+/** Starts a server on a store, with the configuration that the walk needs. */
+export function startWalkServer(store: 'sqlite' | 'etcd'): Promise<TestServer> {
   return startTestServer({
-    store: 'sqlite',
+    store,
     env: {
       TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]),
       TAPROOT_TERMS: JSON.stringify(walkTerms),

@@ -120,6 +120,11 @@ export function isForgiving(method: MethodRow): boolean {
   return isMapped(method) && effectOf(method) === 'delete'
 }
 
+/** True if a method reads a catalogue of all organisations. Version 1 has one that answers no kind of record. */
+function readsCatalogue(method: MethodRow): boolean {
+  return caseName(method) === 'Registry/GetPackageVersionMetadata' || resources.get(method.kind ?? '')?.catalogue === true
+}
+
 /** True if a method looks in all places that the caller may see, or in those of a filter. */
 function isEverywhere(method: MethodRow): boolean {
   return findsByDigest.has(caseName(method)) || method.input.fields.some(({ name }) => name === 'uidp')
@@ -132,8 +137,7 @@ export function accessOf(method: MethodRow): Access {
   if (method.operators) return 'operators'
   const hasPlaces = isEverywhere(method)
   if (method.scope === 'unscoped' && method.kind === undefined && hasPlaces) return 'signedIn'
-  const isShared = resources.get(method.kind ?? '')?.catalogue === true && !hasPlaces
-  if (method.scope === 'unscoped' && isShared) return 'anywhere'
+  if (method.scope === 'unscoped' && readsCatalogue(method) && !hasPlaces) return 'anywhere'
   return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
 }
 

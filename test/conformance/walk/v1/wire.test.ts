@@ -8,6 +8,7 @@ import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
 import { createGrpcWireClient, createRestWireClient, type WireClient } from './wire-client.ts'
 import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
+import { describeOnChosenStore } from '../../../support/parts/require-part.ts'
 
 /** The required parts of an answer. */
 type Required = (world: World) => JsonObject
@@ -155,11 +156,11 @@ const answers: Readonly<Record<string, Required>> = {
   'SecurityTokenService/ExchangeRefreshToken': () => ({ token: rawToken, refreshToken: rawToken }) as JsonObject,
 }
 
-describe('messages of version 1 clients', () => {
+describeOnChosenStore('messages of version 1 clients', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {
-    server = await startWalkServer()
+    server = await startWalkServer(store)
     world = await makeWorld(server)
   })
   afterAll(() => server.stop())

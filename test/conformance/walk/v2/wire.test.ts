@@ -11,6 +11,7 @@ import { messagesOf } from '../v1/descriptors.ts'
 import { unknownNumbers } from '../v1/wire-client.ts'
 import { makeWorld, startWalkServer, tokenWith, type World } from '../world.ts'
 import { wireMessages, wireMethods } from './wire-v2.ts'
+import { describeOnChosenStore } from '../../../support/parts/require-part.ts'
 
 const message = messagesOf(wireMessages)
 
@@ -36,12 +37,12 @@ describe('the schema of version 2', () => {
   })
 })
 
-describe('messages of version 2 clients', () => {
+describeOnChosenStore('messages of version 2 clients', (store) => {
   let server: TestServer
   let world: World
   let client: Client
   beforeAll(async () => {
-    server = await startWalkServer()
+    server = await startWalkServer(store)
     world = await makeWorld(server)
     client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
   })
