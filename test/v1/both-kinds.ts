@@ -1,5 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import fc from 'fast-check'
+import { freshName, roleUid } from '../support/test-server.ts'
 import { indexType, manifestOf } from '../registry/oci/oci-client.ts'
 
 /** The values of a record, the same for both versions. Absent ones are the defaults. */
@@ -7,13 +8,25 @@ export type Values = Readonly<Record<string, Value>>
 
 type Value = string | boolean | readonly string[]
 
+/** Where records are created: `parents` has a group or repo for each kind. */
+export interface Place {
+  readonly parents: Readonly<Record<string, string>>
+  /** Creates a record below a parent, and resolves with its uid. */
+  readonly make: (rpc: string, request: JsonObject) => Promise<string>
+}
+
 /** A kind of record: its methods, and its values as random texts and as each version writes them. */
 export interface BothKind {
   readonly plural: string
   readonly v1: {
     readonly create: string
     readonly parent: string
+    /** The field of a create that has the record; empty if the create is the record. */
     readonly held: string
+    /** The field with the id; `id` by default. */
+    readonly id?: string
+    /** True if a list has no filter by place. */
+    readonly listsAll?: true
     readonly update: string
     readonly list: string
     readonly remove: string
@@ -26,6 +39,12 @@ export interface BothKind {
   readonly fixed?: readonly string[]
   /** Fields that an update in version 1 may leave out, which keeps their values. */
   readonly kept?: readonly string[]
+  /** Fixed fields that an update in version 1 sends all the same. */
+  readonly resent?: readonly string[]
+  /** The paths of fields in update masks, where they are not those of the record. */
+  readonly masks?: Readonly<Record<string, string>>
+  /** Makes what a new record needs for itself: values that only it has, or a parent. */
+  readonly prepare?: (place: Place) => Promise<{ readonly parent?: string; readonly values?: Values }>
   /** True if version 2 has no update: a create with the name of a record replaces its other values. */
   readonly moves?: true
   readonly toV1: (values: Values) => JsonObject
@@ -74,6 +93,7 @@ export const kinds: Readonly<Record<string, BothKind>> = {
     v2: { kind: 'Identity', held: 'identity' },
     values: { name, description, subject: fc.stringMatching(/^[a-z]{3,9}$/) },
     required: ['name', 'subject'],
+    masks: { subject: 'claimMatch' },
     toV1: withMatch,
     toV2: withMatch,
   },
@@ -118,6 +138,60 @@ export const kinds: Readonly<Record<string, BothKind>> = {
     toV1: same,
     toV2: same,
   },
+  binding: {
+    plural: 'roleBindings',
+    v1: { ...service('RoleBindings'), parent: 'parent', held: 'roleBinding' },
+    v2: { kind: 'RoleBinding', held: 'roleBinding' },
+    values: { identity: fc.constant(''), role: fc.constantFrom('viewer', 'editor', 'owner').map(roleUid) },
+    required: ['role'],
+    fixed: ['identity'],
+    resent: ['identity'],
+    masks: { role: 'roleUid' },
+    prepare: async ({ parents, make }) => {
+      const identity = { name: freshName('bound'), claimMatch: { issuer: 'https://issuer.example', subject: 'bound' } }
+      return { values: { identity: await make('CreateIdentity', { parent: parents['members'] ?? '', identity }) } }
+    },
+    toV1: same,
+    toV2: ({ identity, role }) => ({
+      ...(identity === undefined ? {} : { identityUid: String(identity) }),
+      ...(role === undefined ? {} : { roleUid: String(role) }),
+    }),
+  },
+  provider: {
+    plural: 'identityProviders',
+    v1: { ...service('IdentityProviders'), parent: 'parentId', held: 'identityProvider' },
+    v2: { kind: 'IdentityProvider', held: 'identityProvider' },
+    values: {
+      name,
+      description,
+      clientId: fc.stringMatching(/^[a-z]{1,8}$/),
+      additionalScopes: fc.uniqueArray(fc.stringMatching(/^[a-z]{1,5}$/), { maxLength: 3 }),
+      groupsClaim: fc.stringMatching(/^[a-z]{1,8}$/),
+    },
+    required: ['name', 'clientId'],
+    masks: { clientId: 'oidc.clientId', additionalScopes: 'oidc.additionalScopes', groupsClaim: 'oidc.groupsClaim' },
+    toV1: withOidc,
+    toV2: withOidc,
+  },
+  association: {
+    plural: 'accountAssociations',
+    v1: { ...service('GroupAccountAssociations'), parent: 'group', held: '', id: 'group', listsAll: true },
+    v2: { kind: 'AccountAssociation', held: 'accountAssociation' },
+    values: { name, description, account: fc.stringMatching(/^[1-9]\d{11}$/), tenant: fc.stringMatching(/^[a-z]{3,9}$/) },
+    required: ['name', 'account'],
+    masks: { account: 'amazon', tenant: 'azure' },
+    // A group has one of them.
+    prepare: async (place) => ({
+      parent: await place.make('CreateGroup', { parent: parentIn(place, 'association'), group: { name: freshName('accounts') } }),
+    }),
+    toV1: withAccounts,
+    toV2: withAccounts,
+  },
+}
+
+/** Returns the parent of the new records of a kind. */
+export function parentIn({ parents }: Place, kind: string): string {
+  return parents[kind] ?? ''
 }
 
 export function kindOf(kind: string): BothKind {
@@ -161,21 +235,70 @@ export function sentValues(kind: string, before: Values, { version, values }: Up
 
 /** Returns the method and the request of an update. `before` are the values of the record when the update was made. */
 export function updateCall(kind: string, { version, values }: Update, record: { id: string; parent: string; before: Values }): [string, JsonObject] {
-  const { v1, v2, toV1, toV2, moves = false } = kindOf(kind)
-  if (version === 'v1') return [v1.update, { id: record.id, ...toV1(values) }]
+  const { v1, v2, toV1, toV2, moves = false, resent = [], masks = {} } = kindOf(kind)
+  const again = Object.fromEntries(Object.entries(record.before).filter(([field]) => resent.includes(field)))
+  if (version === 'v1') return [v1.update, { [v1.id ?? 'id']: record.id, ...toV1({ ...again, ...values }) }]
   if (moves) return [`Create${v2.kind}`, { parent: record.parent, [v2.held]: toV2(updated(kind, record.before, { version, values })) }]
-  const change = toV2(values)
-  return [`Update${v2.kind}`, { [v2.held]: { uid: record.id, ...change }, updateMask: Object.keys(change).join(',') }]
+  const paths = Object.keys(values).map((field) => masks[field] ?? field)
+  return [`Update${v2.kind}`, { [v2.held]: { uid: record.id, ...toV2(values) }, updateMask: paths.join(',') }]
+}
+
+/** Makes what a record needs, and returns the method and the request of its create, with its values. */
+export async function createCall(
+  kind: string,
+  { version, values: some }: Update,
+  place: Place,
+): Promise<{ readonly call: [string, JsonObject]; readonly values: Values }> {
+  const { v1, v2, toV1, toV2, prepare } = kindOf(kind)
+  const prepared = await prepare?.(place)
+  const [parent, values] = [prepared?.parent ?? parentIn(place, kind), { ...some, ...prepared?.values }]
+  if (version === 'v2') return { call: [`Create${v2.kind}`, { parent, [v2.held]: toV2(values) }], values }
+  return { call: [v1.create, { [v1.parent]: parent, ...(v1.held === '' ? toV1(values) : { [v1.held]: toV1(values) }) }], values }
+}
+
+/** Returns the id of a record in an answer of either version. */
+export function idOf(kind: string, record: JsonObject): string {
+  return String(record['uid'] ?? record[kindOf(kind).v1.id ?? 'id'])
+}
+
+/** Returns the request of a list in version 1 that has all records of a place. */
+export function listIn(place: Place, kind: string): [string, JsonObject] {
+  const { v1 } = kindOf(kind)
+  return [v1.list, v1.listsAll === true ? {} : { uidp: { descendantsOf: parentIn(place, kind) } }]
+}
+
+/** Returns the request of a list in version 1 that has one record. */
+export function listOf(kind: string, id: string): [string, JsonObject] {
+  const { v1 } = kindOf(kind)
+  return [v1.list, { [v1.id ?? 'id']: id }]
 }
 
 /** Returns the values of a record with the defaults of those that are not set. */
 export function withDefaults(kind: string, values: Values): Values {
-  const defaults: Values = { activeTags: [], bundles: [], deprecated: false }
+  const defaults: Values = { activeTags: [], additionalScopes: [], bundles: [], deprecated: false }
   return Object.fromEntries(Object.keys(kindOf(kind).values).map((field) => [field, values[field] ?? defaults[field] ?? '']))
 }
 
 function withMatch({ subject, ...values }: Values): JsonObject {
   return { ...same(values), ...(subject === undefined ? {} : { claimMatch: { issuer: 'https://issuer.example', subject: String(subject) } }) }
+}
+
+function withOidc({ name: called, description: about, ...values }: Values): JsonObject {
+  const oidc = { issuer: 'https://login.example', clientSecret: 'a secret', ...same(values) }
+  return {
+    defaultRole: roleUid('viewer'),
+    ...(called === undefined ? {} : { name: called }),
+    ...(about === undefined ? {} : { description: about }),
+    oidc,
+  } as JsonObject
+}
+
+function withAccounts({ account, tenant, ...values }: Values): JsonObject {
+  return {
+    ...same(values),
+    ...(account === undefined ? {} : { amazon: { account: String(account) } }),
+    ...(tenant === undefined ? {} : { azure: { tenantId: String(tenant), clientIds: { one: 'two' } } }),
+  }
 }
 
 /** Returns the values of a record in one form for both versions, with the defaults of those that are not set. */
@@ -185,11 +308,18 @@ export function inOneForm(kind: string, values: Values): string {
 
 /** Returns the values that an answer has. */
 export function valuesIn(record: JsonObject): Values {
-  const { claimMatch, catalogTier, capabilities: held, ...plain } = record
+  const { claimMatch, catalogTier, capabilities: held, identity, role, ...plain } = record
+  const members = (value: unknown): JsonObject => (typeof value === 'object' && value !== null ? (value as JsonObject) : {}) // JSON
+  const uid = (value: unknown): string => String(members(value)['id'] ?? members(value)['uid'] ?? value)
   const names = Object.entries(capabilities).flatMap(([name, number]) => [[name, name] as const, [number, name] as const])
   const tier = String(catalogTier ?? '').replace('CATALOG_TIER_', '')
   return {
     ...(plain as Values), // the fields of a kind are texts and lists of them
+    ...(members(plain['oidc']) as Values), // texts too
+    ...(plain['amazon'] === undefined ? {} : { account: String(members(plain['amazon'])['account']) }),
+    ...(plain['azure'] === undefined || plain['azure'] === null ? {} : { tenant: String(members(plain['azure'])['tenantId']) }),
+    ...(identity === undefined && plain['identityUid'] === undefined ? {} : { identity: uid(identity ?? plain['identityUid']) }),
+    ...(role === undefined && plain['roleUid'] === undefined ? {} : { role: uid(role ?? plain['roleUid']) }),
     ...(claimMatch === undefined || claimMatch === null ? {} : { subject: String((claimMatch as JsonObject)['subject']) }), // of an identity
     ...(Object.hasOwn(tiers, tier) ? { catalogTier: tier } : {}),
     ...(Array.isArray(held) ? { capabilities: held.map((one) => new Map<string, string>(names).get(String(one)) ?? String(one)) } : {}),

@@ -7,7 +7,25 @@ import { trustedUid } from '../../src/base/uid.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
 import { describeOnChosenStore } from '../support/parts/require-part.ts'
-import { changesOf, inOneForm, kindOf, kinds, sentValues, targets, updateCall, updated, valuesIn, valuesOf, withDefaults, type Values } from './both-kinds.ts'
+import {
+  changesOf,
+  createCall,
+  idOf,
+  inOneForm,
+  kindOf,
+  kinds,
+  listIn,
+  listOf,
+  parentIn,
+  sentValues,
+  targets,
+  updateCall,
+  updated,
+  valuesIn,
+  valuesOf,
+  type Place,
+  type Values,
+} from './both-kinds.ts'
 
 /** One write. `at` selects a record. `values` are those of a new one, `changes` those of an update. */
 interface Step {
@@ -77,18 +95,21 @@ interface Stored {
 }
 
 /** Creates an organisation; returns its owner's token, and where records of each kind are created: tags in a repo that holds their targets. */
-async function makePlace(server: TestServer): Promise<{ token: string; parents: Readonly<Record<string, string>> }> {
+async function makePlace(server: TestServer): Promise<Place & { readonly token: string }> {
   const organisation = freshName('org')
   const { group, owner, token } = await makeOrganisation(server, organisation)
-  const parent = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'place' } }, { token }))['uid'])
-  const repo = String(ok(await server.rest.call('CreateRepo', { parent: group, repo: { name: 'tagged' } }, { token }))['uid'])
+  const make = async (rpc: string, request: JsonObject): Promise<string> => String(ok(await server.rest.call(rpc, request, { token }))['uid'])
+  const parent = await make('CreateGroup', { parent: group, group: { name: 'place' } })
+  const accounts = await make('CreateGroup', { parent: group, group: { name: 'accounts' } })
+  const repo = await make('CreateRepo', { parent: group, repo: { name: 'tagged' } })
   const { host, port } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'pusher', audience: host }
   const pusher = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
   const client = new OciClient(port, pusher.token)
   for (const target of targets) expect((await client.putManifest(`${organisation}/tagged`, target.digest, target)).status).toBe(201)
   client.close()
-  return { token, parents: { ...Object.fromEntries(Object.keys(kinds).map((kind) => [kind, parent])), tag: repo } }
+  const parents = { ...Object.fromEntries(Object.keys(kinds).map((kind) => [kind, parent])), tag: repo, association: accounts, members: group }
+  return { token, make, parents }
 }
 
 describeOnChosenStore('records that both versions write', (store) => {
@@ -101,56 +122,55 @@ describeOnChosenStore('records that both versions write', (store) => {
   test('each version reads what the other wrote, in any order', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.constantFrom('rest' as const, 'grpc' as const), async (plan, transport) => {
-        const { token, parents } = await makePlace(server)
+        const place = await makePlace(server)
+        const { token } = place
         const call = async (rpc: string, request: JsonObject): Promise<JsonObject> => ok(await server[transport].call(rpc, request, { token }))
         const model = new Map<string, Stored>()
 
         /** Expects that both versions show the record of the model, or that it is gone. */
         const expectSame = async (id: string, kind: string): Promise<void> => {
-          const { v1, v2, toV1, toV2 } = kindOf(kind)
-          const items = itemsOf(await call(v1.list, { id }), 'items')
-          const got = await server[transport].call(`Get${v2.kind}`, { uid: id }, { token })
+          const items = itemsOf(await call(...listOf(kind, id)), 'items')
+          const got = await server[transport].call(`Get${kindOf(kind).v2.kind}`, { uid: id }, { token })
           const stored = model.get(id)
           if (stored === undefined) {
             expect(items).toEqual([])
             expect(got.code).toBe(5)
             return
           }
-          const full = withDefaults(kind, stored.values)
-          const { catalogTier: _tier, ...plain } = full
-          expect(items).toMatchObject([{ id, ...toV1(stored.values['catalogTier'] === undefined ? plain : full) }])
-          expect(got.body).toMatchObject({ uid: id, ...toV2(stored.values['catalogTier'] === undefined ? plain : full) })
+          const expected = inOneForm(kind, stored.values)
+          expect(items.map((item) => [idOf(kind, item), inOneForm(kind, valuesIn(item))])).toEqual([[id, expected]])
+          expect([idOf(kind, got.body), inOneForm(kind, valuesIn(got.body))]).toEqual([id, expected])
         }
 
         const write = async ({ kind, version, action, at, values, changes }: Step): Promise<void> => {
-          const { v1, v2, toV1, toV2 } = kindOf(kind)
+          const { v1, v2 } = kindOf(kind)
           const known = [...model].filter(([, stored]) => stored.kind === kind)
           const [id = '', stored] = known[at % Math.max(known.length, 1)] ?? []
           if (action === 'create' || stored === undefined) {
-            const made =
-              version === 'v1'
-                ? await call(v1.create, { [v1.parent]: parents[kind] ?? '', [v1.held]: toV1(values) })
-                : await call(`Create${v2.kind}`, { parent: parents[kind] ?? '', [v2.held]: toV2(values) })
-            const uid = String(made['id'] ?? made['uid'])
-            model.set(uid, { kind, values })
+            const creates = await createCall(kind, { version, values }, place)
+            const uid = idOf(kind, await call(...creates.call))
+            model.set(uid, { kind, values: creates.values })
             return expectSame(uid, kind)
           }
           if (action === 'remove') {
-            await (version === 'v1' ? call(v1.remove, { id }) : call(`Delete${v2.kind}`, { uid: id }))
+            await (version === 'v1' ? call(v1.remove, { [v1.id ?? 'id']: id }) : call(`Delete${v2.kind}`, { uid: id }))
             model.delete(id)
           } else {
             const update = { version, values: changes }
-            await call(...updateCall(kind, update, { id, parent: parents[kind] ?? '', before: stored.values }))
+            await call(...updateCall(kind, update, { id, parent: parentIn(place, kind), before: stored.values }))
             model.set(id, { kind, values: updated(kind, stored.values, update) })
           }
           return expectSame(id, kind)
         }
 
         for (const step of plan) await write(step)
-        for (const [kind, { v1, v2, plural }] of Object.entries(kinds)) {
+        for (const [kind, { v2, plural }] of Object.entries(kinds)) {
           const ids = [...model].flatMap(([id, stored]) => (stored.kind === kind ? [id] : [])).toSorted()
-          expect(itemsOf(await call(v1.list, { uidp: { childrenOf: parents[kind] ?? '' } }), 'items').map(({ id }) => id)).toEqual(ids)
-          const listed = await call(`List${plural.charAt(0).toUpperCase()}${plural.slice(1)}`, { uidp: { childrenOf: parents[kind] ?? '' }, pageSize: 200 })
+          expect(itemsOf(await call(...listIn(place, kind)), 'items').map((item) => idOf(kind, item))).toEqual(ids)
+          const listed = await call(`List${plural.charAt(0).toUpperCase()}${plural.slice(1)}`, {
+            uidp: { descendantsOf: parentIn(place, kind) },
+            pageSize: 200,
+          })
           expect(
             itemsOf(listed, plural).map(({ uid }) => uid),
             v2.kind,
@@ -164,14 +184,14 @@ describeOnChosenStore('records that both versions write', (store) => {
   test('writes of both versions at the same time are those of some order, and both read the same', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(bursts, { minLength: 2, maxLength: 3 }), fc.constantFrom('rest' as const, 'grpc' as const), async (rounds, transport) => {
-        const { token, parents } = await makePlace(server)
+        const place = await makePlace(server)
+        const { token } = place
         const call = (rpc: string, request: JsonObject): Promise<Reply> => server[transport].call(rpc, request, { token })
         const model = new Map<string, Stored>()
 
         /** Reads a record in one version, in one form; undefined if it is gone. */
         const read = async (id: string, kind: string, version: 'v1' | 'v2'): Promise<string | undefined> => {
-          const { v1, v2 } = kindOf(kind)
-          const got = version === 'v1' ? await call(v1.list, { id }) : await call(`Get${v2.kind}`, { uid: id })
+          const got = version === 'v1' ? await call(...listOf(kind, id)) : await call(`Get${kindOf(kind).v2.kind}`, { uid: id })
           if (version === 'v2' && got.code === 5) return undefined
           const [record] = version === 'v1' ? itemsOf(ok(got), 'items') : [ok(got)]
           return record === undefined ? undefined : inOneForm(kind, valuesIn(record))
@@ -179,21 +199,17 @@ describeOnChosenStore('records that both versions write', (store) => {
 
         const write = (id: string, kind: string, { version, action, values }: Burst['writes'][number]): Promise<Reply> => {
           const { v1, v2 } = kindOf(kind)
-          if (action === 'remove') return version === 'v1' ? call(v1.remove, { id }) : call(`Delete${v2.kind}`, { uid: id })
-          return call(...updateCall(kind, { version, values }, { id, parent: parents[kind] ?? '', before: model.get(id)?.values ?? {} }))
+          if (action === 'remove') return version === 'v1' ? call(v1.remove, { [v1.id ?? 'id']: id }) : call(`Delete${v2.kind}`, { uid: id })
+          return call(...updateCall(kind, { version, values }, { id, parent: parentIn(place, kind), before: model.get(id)?.values ?? {} }))
         }
 
         const recordFor = async ({ kind, isNew, at, values, writes: [first] }: Burst): Promise<string> => {
           const known = [...model].filter(([, stored]) => stored.kind === kind)
           const found = known[at % Math.max(known.length, 1)]?.[0]
           if (found !== undefined && !isNew) return found
-          const { v1, v2, toV1, toV2 } = kindOf(kind)
-          const made =
-            first?.version === 'v1'
-              ? await call(v1.create, { [v1.parent]: parents[kind] ?? '', [v1.held]: toV1(values) })
-              : await call(`Create${v2.kind}`, { parent: parents[kind] ?? '', [v2.held]: toV2(values) })
-          const id = String(ok(made)['id'] ?? ok(made)['uid'])
-          model.set(id, { kind, values })
+          const creates = await createCall(kind, { version: first?.version ?? 'v2', values }, place)
+          const id = idOf(kind, ok(await call(...creates.call)))
+          model.set(id, { kind, values: creates.values })
           return id
         }
 
@@ -234,10 +250,12 @@ describeOnChosenStore('records that both versions write', (store) => {
           for (const burst of round) chosen.set(await recordFor(burst), burst)
           await Promise.all([...chosen].map(([id, burst]) => run(id, burst)))
         }
-        for (const [kind, { v1, plural }] of Object.entries(kinds)) {
+        for (const [kind, { plural }] of Object.entries(kinds)) {
           const ids = [...model].flatMap(([id, stored]) => (stored.kind === kind ? [id] : [])).toSorted()
-          expect(itemsOf(ok(await call(v1.list, { uidp: { childrenOf: parents[kind] ?? '' } })), 'items').map(({ id }) => id)).toEqual(ids)
-          const listed = ok(await call(`List${plural.charAt(0).toUpperCase()}${plural.slice(1)}`, { uidp: { childrenOf: parents[kind] ?? '' }, pageSize: 200 }))
+          expect(itemsOf(ok(await call(...listIn(place, kind))), 'items').map((item) => idOf(kind, item))).toEqual(ids)
+          const listed = ok(
+            await call(`List${plural.charAt(0).toUpperCase()}${plural.slice(1)}`, { uidp: { descendantsOf: parentIn(place, kind) }, pageSize: 200 }),
+          )
           expect(itemsOf(listed, plural).map(({ uid }) => uid)).toEqual(ids)
         }
       }),
