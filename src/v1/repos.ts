@@ -32,19 +32,24 @@ async function changeReadme({ call, dispatch }: { call: Call; dispatch: Dispatch
   }
 }
 
-/**
- * Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. `keepsOther` leaves a readme that
- * is not empty as it is.
- */
+/** What is known about the readme of a repo that was written. */
+interface ReadmeFacts {
+  /** True if the repo was created just now: it has no readme, unless it is synced. */
+  readonly isNew?: boolean
+  /** True if a readme that is not empty stays as it is. */
+  readonly keepsOther?: boolean
+}
+
+/** Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. */
 async function withReadme(
-  { call, options, keepsOther = false }: { call: Call; options: Version1Options; keepsOther?: boolean },
+  { call, options, isNew = false, keepsOther = false }: { call: Call; options: Version1Options } & ReadmeFacts,
   answer: Answer,
   readme: string,
 ): Promise<Answer> {
   const repo = answer.message as RepoV1 // the answer of a method about repos
-  const stored = await readmeOf(options.services, repo.id, call.signal)
-  // A repo that a dry run creates does not exist, and a synced repo has the readme of its source.
   const isSynced = repo.syncConfig !== undefined
+  // A repo that a dry run creates does not exist, and a synced repo has the readme of its source.
+  const stored = isNew && !isSynced && !call.validateOnly ? '' : await readmeOf(options.services, repo.id, call.signal)
   const isKept = isSynced ? readme === '' : keepsOther && stored !== ''
   const isChanged = stored !== undefined && stored !== readme && !isKept
   if (isChanged) await changeReadme({ call, dispatch: options.dispatch }, repo.id, readme)
@@ -88,17 +93,17 @@ export const createsRepo: MethodMapping = ({ input }) => ({
     const outer = { call, options }
     const { ifNoneMatch, idempotencyKey } = call.headers
     // A repeated create with a key answers the repo as it is now.
-    let keepsOther = idempotencyKey !== undefined
+    let facts: ReadmeFacts = idempotencyKey === undefined ? { isNew: true } : { keepsOther: true }
     let answer: Answer | undefined
     try {
       answer = await forwarded({ call, dispatch: options.dispatch }, createRepo, requests)
     } catch (error) {
       const isTaken = error instanceof DomainError && error.code === 6 && ifNoneMatch === undefined && !requests.asked().preventExisting
-      keepsOther = false
+      facts = {}
       answer = isTaken ? await replaceExisting(outer, requests.asked()) : undefined
       if (answer === undefined) throw error
     }
-    return withReadme({ ...outer, keepsOther }, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
+    return withReadme({ ...outer, ...facts }, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
   },
 })
 
