@@ -19,3 +19,9 @@ export function millisecondUpTo({ seconds, nanos }: Timestamp): number {
 export function isBefore(one: Timestamp, other: Timestamp): boolean {
   return one.seconds === other.seconds ? one.nanos < other.nanos : one.seconds < other.seconds
 }
+
+/** True for a time that a timestamp can have. */
+export function isTime(timestamp: Timestamp): boolean {
+  const { nanos } = timestamp
+  return nanos >= 0 && nanos < 1_000 * perMillisecond && millisecondUpTo(timestamp) >= firstTimeMs && millisecondUpTo(timestamp) <= lastTimeMs
+}

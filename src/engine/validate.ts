@@ -1,10 +1,12 @@
 import { createValidator, type Violation } from '@bufbuild/protovalidate'
-import { getOption, isFieldSet, ScalarType, type DescField, type DescMessage, type DescOneof, type Message } from '@bufbuild/protobuf'
+import { getOption, isFieldSet, isMessage, ScalarType, type DescField, type DescMessage, type DescOneof, type Message } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { TimestampSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError, maxViolations, type FieldViolation } from '../base/errors.ts'
 import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { lengthViolation, longTextViolation } from '../base/schema/list-limit.ts'
+import { isTime } from '../base/whole-milliseconds.ts'
 
 const validator = createValidator()
 
@@ -86,8 +88,11 @@ function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldV
   for (const [inner, at, field] of nested(message, path)) if (!long.has(field)) yield* lengthViolations(inner, `${at}.`)
 }
 
-/** Yields a violation for every required field that is empty, at any depth. */
-function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViolation> {
+/**
+ * Yields a violation for every required field that is empty, and for every time that JSON has no form for, at any depth. Such a time comes in binary form. In
+ * a stored record it would break each answer and event in JSON.
+ */
+function* contentViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   for (const field of message.desc.fields) {
     if (!fieldAccess(field).required || message.isSet(field)) continue
     // A boolean cannot be empty. A request inside another request may omit its scope, which the outer request then sets.
@@ -95,7 +100,8 @@ function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViol
     if (!mayBeUnset) yield { field: `${path}${field.name}`, description: 'is required' }
   }
   for (const [inner, at] of nested(message, path)) {
-    if (!inner.desc.typeName.startsWith('google.protobuf.')) yield* missingFields(inner, `${at}.`)
+    if (!inner.desc.typeName.startsWith('google.protobuf.')) yield* contentViolations(inner, `${at}.`)
+    else if (isMessage(inner.message, TimestampSchema) && !isTime(inner.message)) yield { field: at, description: 'must be in the years 1 to 9999' }
   }
 }
 
@@ -107,13 +113,13 @@ function hasRules(desc: DescField | DescMessage | DescOneof): boolean {
 }
 
 /**
- * True if messages of `desc` have no rules at any depth, and no required fields below the top. The only possible violation is then a required field that is
- * empty.
+ * True if messages of `desc` have no rules and no times at any depth, and no required fields below the top. The only possible violation is then a required
+ * field that is empty.
  */
 function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
   if (seen.has(desc)) return true
   seen.add(desc)
-  if (hasRules(desc) || desc.oneofs.some(hasRules)) return false
+  if (desc.typeName === TimestampSchema.typeName || hasRules(desc) || desc.oneofs.some(hasRules)) return false
   return desc.fields.every((field) => {
     if (hasRules(field) || (seen.size > 1 && fieldAccess(field).required)) return false
     return field.message === undefined || isFree(field.message, seen)
@@ -150,7 +156,7 @@ export function violationsOf(desc: DescMessage, message: Message): FieldViolatio
   const long = [...lengthViolations(reflected).take(maxViolations)]
   if (long.length > 0) return long
   const byField = new Map<string, FieldViolation>()
-  for (const violation of missingFields(reflected).take(maxViolations)) byField.set(violation.field, violation)
+  for (const violation of contentViolations(reflected).take(maxViolations)) byField.set(violation.field, violation)
   const result = validator.validate(desc, message)
   if (result.kind === 'error') throw result.error
   if (result.kind === 'invalid') {

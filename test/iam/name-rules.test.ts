@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
+import { PullPolicySchema } from '../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
 import { violationsOf } from '../../src/engine/validate.ts'
 
@@ -19,4 +20,21 @@ test('a text of a megabyte is refused because of its length, before its pattern 
   expect(violationsOf(RepoSchema, create(RepoSchema, { name }))).toEqual([{ field: 'name', description: 'must be at most 255 characters' }])
   // Text without a limit in characters, and lists of it.
   expect(violationsOf(RepoSchema, create(RepoSchema, { name: 'app', catalogTier: 1, bundles: ['a'.repeat(20_000)] }))).toMatchObject([{ field: 'bundles[0]' }])
+})
+
+test.each([
+  { title: 'after the year 9999', endTime: { seconds: 253_402_300_800n, nanos: 0 } },
+  { title: 'before the year 1', endTime: { seconds: -62_135_596_801n, nanos: 0 } },
+  { title: 'with negative nanoseconds', endTime: { seconds: 1n, nanos: -1 } },
+  { title: 'with a second of nanoseconds', endTime: { seconds: 1n, nanos: 1_000_000_000 } },
+])('a time $title is refused: no JSON could show the record', ({ endTime }) => {
+  const policy = create(PullPolicySchema, { name: 'a', exceptions: [{ vulnerability: 'CVE-2026-1', endTime }] })
+  expect(violationsOf(PullPolicySchema, policy)).toEqual([{ field: 'exceptions[0].end_time', description: 'must be in the years 1 to 9999' }])
+})
+
+test('the first and the last moment that JSON can show are accepted', () => {
+  for (const [seconds, nanos] of [[-62_135_596_800n, 0] as const, [253_402_300_799n, 999_999_999] as const]) {
+    const policy = create(PullPolicySchema, { name: 'a', exceptions: [{ vulnerability: 'CVE-2026-1', endTime: { seconds, nanos } }] })
+    expect(violationsOf(PullPolicySchema, policy)).toEqual([])
+  }
 })
