@@ -152,9 +152,9 @@ export interface Services {
   readonly imageContents: ContentsSource | undefined
   /** Resolves with the vulnerabilities that affect an image, each once; undefined if its contents are not known. */
   readonly vulnerabilitiesIn: (image: ImageName, turn: TaskTurn) => Promise<readonly ImageVulnerability[] | undefined>
-  /** Resolves with what is known of images of one repo for decisions about pulls. What this process does not know is a gap, never an error. */
   /** Undefined if no upstream is configured. */
   readonly pullTrials: PullTrials | undefined
+  /** Resolves with what is known of images of one repo for decisions about pulls. What this process does not know is a gap, never an error. */
   readonly imageFacts: (repo: Uid, images: readonly Digest[], turn: TaskTurn) => Promise<readonly ImageFacts[]>
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined

@@ -209,12 +209,14 @@ function entryOf({ key, revision }: Pick<Entry, 'key' | 'revision'>, event: Outb
   return { key, revision, type, group, subject, pulled: pulledIn(event) }
 }
 
-/** Returns the manifest that was pulled; undefined for other events, for pulls that named no digest, and for what cannot be read. */
+/** Returns the manifest that was pulled, or that a policy refused. Undefined for other events, other failures, and for what cannot be read. */
 function pulledIn({ type, body }: OutboxEvent): PulledName | undefined {
   if (type !== pullType) return undefined
   try {
-    const traffic = fromBinary(RegistryTrafficSchema, body)
-    return traffic.type === 'manifest' && traffic.digest !== '' ? { digest: traffic.digest, tag: traffic.tag ?? '' } : undefined
+    const { type: pulled, digest, tag = '', error } = fromBinary(RegistryTrafficSchema, body)
+    // Who asks for what is not there names any digest.
+    const isPull = pulled === 'manifest' && digest !== '' && (error === undefined || error.code === 'DENIED')
+    return isPull ? { digest, tag } : undefined
   } catch {
     // Who reads the event reports this.
     return undefined

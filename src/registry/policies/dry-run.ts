@@ -1,10 +1,11 @@
-import { create, toJson } from '@bufbuild/protobuf'
+import { create, toBinary } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
 import type { Digest } from '../../base/digest.ts'
 import { DomainError } from '../../base/errors.ts'
 import { hashQuery, sealCursor } from '../../base/page-token.ts'
 import { isWithin, parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
-import { CooperativeTask } from '../../cache/cooperative-task.ts'
+import { CooperativeScheduler, CooperativeTask } from '../../cache/cooperative-task.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 import { notFound } from '../../engine/errors.ts'
@@ -28,7 +29,7 @@ import {
 import { ManifestCache } from '../oci/manifests/manifest-cache.ts'
 import { tagNamed, tagOf } from '../records/tags.ts'
 import { RegistryError } from '../registry-error.ts'
-import type { Upstream } from '../upstream/upstream.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { PullChecks } from './pull-checks.ts'
 import { assertRules, policiesAbove } from './pull-policies.ts'
 import type { SignaturesOptions } from './signatures.ts'
@@ -37,8 +38,14 @@ import type { PullVerdict } from './verdict.ts'
 const [defaultManifests, maxManifests] = [50, 100]
 /** Number of manifests to ask about at the same time. */
 const asksAtOnce = 8
+/** Number of dry runs at once, of an organisation and of all. Others are refused: each asks much of the threads that pulls use too. */
+const running = new TenantSlots({ each: 4, all: 16 })
+/** After this time, in milliseconds, a page ends. */
+const pageMs = 15_000
 /** Number of events between two looks at the clock. */
 const eventsPerLook = 1_024
+/** All dry runs together take as much of the event loop as one. */
+const looks = new CooperativeScheduler()
 /** Memory for the manifests that trials read, in bytes. */
 const manifestBytes = 4 * 1024 * 1024
 
@@ -49,6 +56,11 @@ function verdictMessage(verdict: PullVerdict): DryRunPullPolicyResponse_Verdict 
     create(DryRunPullPolicyResponse_ResultSchema, { policyUid: policy, policyName: name, mode: PullPolicy_Mode[mode], result, reasons: [...reasons] }),
   )
   return create(DryRunPullPolicyResponse_VerdictSchema, { decision: decisions[verdict.decision], results })
+}
+
+/** Returns undefined for a manifest whose bytes are damaged: no pull can have it. Throws other errors again. */
+function noneIfDamaged(error: unknown): undefined {
+  if (!(error instanceof UpstreamError && error.kind === 'corrupt')) throw error
 }
 
 /** What trials need. */
@@ -63,7 +75,8 @@ export function createPullTrials({ services, upstream, trustedRoot }: PullTrials
   const checks = new PullChecks({ services, manifests, trustedRoot })
   return {
     async verdicts({ repo, digest, tag }, sets, signal) {
-      const held = await manifests.get({ repo, digest }, signal)
+      const name = { repo, digest }
+      const held = manifests.at(name) ?? (await manifests.get(name, signal).catch(noneIfDamaged))
       if (held === undefined) return undefined
       const record = tag === '' ? undefined : tagNamed(services.cache.tables, repo, tag)
       const named = tag === '' ? undefined : { name: tag, deprecated: record !== undefined && tagOf(record).deprecated }
@@ -94,7 +107,7 @@ async function lastPulls(services: Services, { parent, startMs, end }: Span, sig
     const { log } = used
     await log.caughtUp(signal)
     const last = end ?? log.last
-    const task = new CooperativeTask()
+    const task = new CooperativeTask(looks)
     const found = new Map<string, LastPull>()
     let looked = 0
     for (const entry of log.after({ revision: 0, key: '' }, rootOf(parent))) {
@@ -144,11 +157,14 @@ function afterChange(current: readonly CachedRecord[], { policy, replaces }: Pla
 
 /** Resolves with what policies say about a manifest, and what they would say. Undefined if its repo does not hold it any more. */
 async function triedPull(services: Services, trials: PullTrials, { pull, change, signal }: { pull: LastPull; change: PlannedChange; signal: AbortSignal }) {
-  const current = policiesAbove(services.cache.tables, pull.repo)
+  const { tables } = services.cache
+  // The records of its manifests are removed later.
+  if (tables.get('Repo', pull.repo) === undefined) return undefined
+  const current = policiesAbove(tables, pull.repo)
   const sets = [current.map((record) => messageOf(record, 'PullPolicy')), afterChange(current, change)]
   const verdicts = await trials.verdicts(pull, sets, signal).catch((error: unknown) => {
     // It was deleted meanwhile.
-    if (error instanceof RegistryError && error.code === 'MANIFEST_UNKNOWN') return undefined
+    if (error instanceof RegistryError ? error.code === 'MANIFEST_UNKNOWN' : error instanceof DomainError && error.code === 5) return undefined
     throw error
   })
   if (verdicts === undefined) return undefined
@@ -168,6 +184,30 @@ async function placeOf(services: Services, context: Context, token: { text: stri
   return { end: { revision, key: eventKey }, skip, restarted }
 }
 
+/** Resolves with the manifests of a page, and how many pulls it took. It ends early after some time. */
+async function triedPage(services: Services, context: Context, tried: { trials: PullTrials; page: readonly LastPull[]; change: PlannedChange }) {
+  const { trials, page, change } = tried
+  const { signal } = context
+  const untilMs = services.clock.now() + pageMs
+  const manifests: DryRunPullPolicyResponse_PulledManifest[] = []
+  let at = 0
+  do {
+    const asked = page.slice(at, at + asksAtOnce).map((pull) => triedPull(services, trials, { pull, change, signal }))
+    manifests.push(...(await Promise.all(asked)).filter((one) => one !== undefined))
+    context.authorize()
+    at += asked.length
+  } while (at < page.length && services.clock.now() < untilMs)
+  return { manifests, count: at }
+}
+
+/** Returns the function that ends a dry run. Throws code 8 if its organisation has as many as it may. */
+function begin(parent: Uid): () => void {
+  const end = running.take([rootOf(parent)])
+  if (end === undefined)
+    throw new DomainError(8, 'too many dry runs of the organisation at once; try again', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1_000 } })
+  return end
+}
+
 /** DryRunPullPolicy: tells what a change of pull policies would mean for the manifests that were pulled lately (docs/spec/registry.md#dry-runs). */
 export const dryRunPullPolicy: Handler = async (services, context, message) => {
   const request = message as DryRunPullPolicyRequest // the method's input
@@ -177,19 +217,19 @@ export const dryRunPullPolicy: Handler = async (services, context, message) => {
   const parent = trustedUid(request.parent)
   const change = changeIn(services, request)
   const startMs = request.startTime === undefined ? 0 : timestampMs(request.startTime)
-  const policy = request.pullPolicy === undefined ? null : toJson(PullPolicySchema, request.pullPolicy)
+  const policy = request.pullPolicy === undefined ? null : Buffer.from(toBinary(PullPolicySchema, request.pullPolicy)).toString('base64')
   const queryHash = hashQuery([context.method.rpc, parent, request.replaces, startMs, policy, callerOf(context).identity])
-  const { end: upTo, skip, restarted } = await placeOf(services, context, { text: request.pageToken, queryHash })
-  const { pulls, end } = await lastPulls(services, { parent, startMs, end: upTo }, signal)
-  const page = pulls.slice(skip, skip + Math.min(request.pageSize === 0 ? defaultManifests : request.pageSize, maxManifests))
-  const manifests: DryRunPullPolicyResponse_PulledManifest[] = []
-  for (let at = 0; at < page.length; at += asksAtOnce) {
-    const asked = page.slice(at, at + asksAtOnce).map((pull) => triedPull(services, trials, { pull, change, signal }))
-    manifests.push(...(await Promise.all(asked)).filter((one) => one !== undefined))
-    context.authorize()
+  const end = begin(parent)
+  try {
+    const { end: upTo, skip, restarted } = await placeOf(services, context, { text: request.pageToken, queryHash })
+    const { pulls, end: last } = await lastPulls(services, { parent, startMs, end: upTo }, signal)
+    const page = pulls.slice(skip, skip + Math.min(request.pageSize === 0 ? defaultManifests : request.pageSize, maxManifests))
+    const { manifests, count } = await triedPage(services, context, { trials, page, change })
+    const next = skip + count
+    const cursor = { key: [last.revision, last.key, next], queryHash, issuedMs: services.clock.now() }
+    const nextPageToken = next < pulls.length ? sealCursor(cursor, services.pageKeys.current(), services.random) : ''
+    return { message: create(DryRunPullPolicyResponseSchema, { manifests, nextPageToken }), ...(restarted ? { pageTokenRestarted: true } : {}) }
+  } finally {
+    end()
   }
-  const next = skip + page.length
-  const cursor = { key: [end.revision, end.key, next], queryHash, issuedMs: services.clock.now() }
-  const nextPageToken = next < pulls.length ? sealCursor(cursor, services.pageKeys.current(), services.random) : ''
-  return { message: create(DryRunPullPolicyResponseSchema, { manifests, nextPageToken }), ...(restarted ? { pageTokenRestarted: true } : {}) }
 }

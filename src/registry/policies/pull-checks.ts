@@ -15,6 +15,7 @@ import { publicRoot } from '../records/repo-rules.ts'
 import { tagOf, tagsAt } from '../records/tags.ts'
 import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
 import { RegistryError } from '../registry-error.ts'
+import { UpstreamError } from '../upstream/upstream.ts'
 import { IndexParents, type ParentIndex } from './index-parents.ts'
 import { hasPolicies, policiesAbove, signatureKeys, signaturePolicies, type PullPolicyRecord } from './pull-policies.ts'
 import { Signatures, type FoundSignatures, type SignaturesOptions, type SignedManifest } from './signatures.ts'
@@ -155,9 +156,13 @@ export class PullChecks {
     return this.#facts(pulled, signal()).then((found) => this.#verdictFrom(pulled, found, policiesAbove(this.#services.cache.tables, pulled.repo)))
   }
 
-  /** Resolves with what each set of policies says about a pull. Undefined for signatures, SBOMs and attestations. It is not remembered. Rejects like `verdict`. */
+  /** Resolves with what each set of policies says about a pull. Undefined for signatures, SBOMs and attestations. It is not remembered. Rejects like `verdict`, and with UpstreamError. */
   async trial(pulled: PulledManifest, sets: readonly (readonly PullPolicyRecord[])[], signal: AbortSignal): Promise<PullVerdict[] | undefined> {
-    const known = await this.#read(pulled, signatureKeys(sets.flat()), { key: `dry run ${rootOf(pulled.repo)}`, signal })
+    const limit = AbortSignal.timeout(timeoutMs)
+    const turn = { key: `dry run ${rootOf(pulled.repo)}`, signal: AbortSignal.any([signal, limit]) }
+    const known = await this.#read(pulled, signatureKeys(sets.flat()), turn).catch((error: unknown) => {
+      throw limit.aborted ? new UpstreamError('unavailable', 'what is known of a manifest took too long', error) : error
+    })
     if (this.#isExempt(pulled, known)) return undefined
     const isDeprecated = pulled.tag?.deprecated ?? this.#isDeprecated(pulled, known)
     return sets.map((policies) => this.#judge(pulled, { ...known, isDeprecated }, policies))

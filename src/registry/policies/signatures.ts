@@ -275,8 +275,12 @@ export class Signatures {
       return known
     }
     // Pulls by a tag and by its digest wait for the same.
-    const made = this.#reading.get(key) ?? this.#read(reading, candidate)
+    const others = this.#reading.get(key)
+    const made = others ?? this.#read(reading, candidate)
     this.#reading.set(key, made)
+    const forget = (): void => {
+      if (this.#reading.get(key) === made) this.#reading.delete(key)
+    }
     try {
       const part = await made
       if (part.isWhole) this.#parts.set(key, part)
@@ -284,11 +288,16 @@ export class Signatures {
     } catch (error) {
       signal.throwIfAborted()
       const isUnreadable = error instanceof UnreadableError || error instanceof UpstreamError || (error instanceof DomainError && error.code === 14)
-      if (!isUnreadable) throw error
+      if (!isUnreadable) {
+        if (made !== others) throw error
+        // Who began to read may have left.
+        forget()
+        return this.#part(reading, candidate)
+      }
       this.#options.services.log.warn('a signature cannot be read', { repo, digest, error: errorText(error) })
       return undefined
     } finally {
-      if (this.#reading.get(key) === made) this.#reading.delete(key)
+      forget()
     }
   }
 

@@ -1,5 +1,8 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
+import { hexOf } from '../../../../src/base/digest.ts'
 import { makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, manifestOf } from '../../../registry/oci/oci-client.ts'
 import { freshName, makeOrganisation } from '../../../support/test-server.ts'
@@ -155,5 +158,99 @@ suite('dry runs of pull policies', (spec) => {
     const other = await makeOrganisation(spec.server)
     expect(itemsOf(await spec.ok('DryRunPullPolicy', { parent: other.group }, { token: other.token }), 'manifests')).toEqual([])
     expectFailure(await spec.call('DryRunPullPolicy', { parent: world.group }, { token: other.token }), { code: 5 })
+  })
+
+  // docs/spec/registry.md#dry-runs
+  test('what cannot be pulled any more is left out, and pulls of what was never there do not count', async () => {
+    const world = await makeImageWorld(spec.server)
+    const { digest } = await pushPackages(world, '1.0', { musl: '1' })
+    const pulled = ['1.0', digest, `sha256:${'0'.repeat(64)}`, `sha256:${'1'.repeat(64)}`]
+    for (const reference of pulled) expect(await pull(world, reference)).toBe(reference.startsWith('sha256:') && reference !== digest ? 404 : 200)
+    // The last one.
+    expect(await pull(world, '1.0')).toBe(200)
+    await vi.waitFor(async () => expect((await manifestsOf(world, { pageSize: 1 }))[0]).toMatchObject({ tag: '1.0' }), { timeout: 60_000 })
+    await untilPulled(world, 2)
+    expect(await manifestsOf(world, { pageSize: 2 })).toHaveLength(2)
+    // A tag that is gone is not deprecated.
+    await withRegistry(world, (client) => client.send('DELETE', `/v2/${world.path}/manifests/1.0`))
+    const pullPolicy = { name: 'planned', rules: [{ denyDeprecated: true, mode: 'ENFORCE' }] }
+    expect(await decisionsIn(world, { pullPolicy })).toEqual(['ALLOWED', 'ALLOWED'])
+    await spec.ok('DeleteRepo', { uid: world.repo }, { token: world.token })
+    expect(await manifestsOf(world, {})).toEqual([])
+  })
+
+  // docs/spec/registry.md#dry-runs
+  test('dry runs at once are refused above a number for each organisation, and the others are answered whole', async () => {
+    const world = await makeImageWorld(spec.server)
+    const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
+    const image = await pushPackages(world, 't0', { musl: '1' })
+    for (const tag of tags.slice(1)) await pushManifest(world, tag, image)
+    for (const tag of tags) await pull(world, tag)
+    await untilPulled(world, tags.length)
+    const { pullTrials } = spec.server.running.engine.services
+    if (pullTrials === undefined) throw new Error('the server tries no pulls')
+    const { verdicts } = pullTrials
+    const { promise: isTime, resolve } = Promise.withResolvers<void>()
+    const held = vi.spyOn(pullTrials, 'verdicts').mockImplementation(async (...asked) => {
+      await isTime
+      return verdicts(...asked)
+    })
+    let ended = 0
+    const pullPolicy = { name: 'planned', rules: [{ maxSeverity: 'HIGH', mode: 'ENFORCE' }] }
+    const asking = Array.from({ length: 20 }, async () => {
+      const reply = await spec.call('DryRunPullPolicy', { parent: world.group, pageSize: 100, pullPolicy }, { token: world.token })
+      ended += 1
+      return reply
+    })
+    await vi.waitFor(() => expect(ended >= 16 || held.mock.calls.length >= 20 * 8).toBe(true), { timeout: 60_000 })
+    held.mockRestore()
+    resolve()
+    const replies = await Promise.all(asking)
+    const refused = replies.filter(({ code }) => code !== 0)
+    for (const one of refused) expectFailure(one, { code: 8, reason: 'RATE_LIMITED' })
+    const answered = replies.filter(({ code }) => code === 0)
+    expect(answered).toHaveLength(4)
+    for (const { body } of answered) expect(itemsOf(body, 'manifests')).toHaveLength(tags.length)
+    expect(await manifestsOf(world, {})).toHaveLength(tags.length)
+  })
+
+  // docs/spec/registry.md#dry-runs
+  test('a page ends early after some time, and the next one goes on from there', async () => {
+    const world = await makeImageWorld(spec.server)
+    const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
+    const image = await pushPackages(world, 't0', { musl: '1' })
+    for (const tag of tags.slice(1)) await pushManifest(world, tag, image)
+    for (const tag of tags) await pull(world, tag)
+    await untilPulled(world, tags.length)
+    const { pullTrials } = spec.server.running.engine.services
+    if (pullTrials === undefined) throw new Error('the server tries no pulls')
+    const { verdicts } = pullTrials
+    const slow = vi.spyOn(pullTrials, 'verdicts').mockImplementation((...asked) => {
+      spec.clock.advance(60_000)
+      return verdicts(...asked)
+    })
+    try {
+      const first = await dryRun(world, { pageSize: 100 })
+      const second = await dryRun(world, { pageSize: 100, pageToken: first['nextPageToken'] ?? '' })
+      const found = [first, second].map((page) => itemsOf(page, 'manifests').map(({ tag }) => String(tag)))
+      expect(found.map(({ length }) => length)).toEqual([8, 1])
+      expect(found.flat()).toEqual(tags.toReversed())
+      expect(second['nextPageToken'] ?? '').toBe('')
+    } finally {
+      slow.mockRestore()
+    }
+  })
+
+  // docs/spec/registry.md#dry-runs
+  test('a manifest whose bytes are damaged is left out: no pull can have it', async () => {
+    const world = await makeImageWorld(spec.server)
+    const { digest } = await pushPackages(world, '1.0', { musl: '1' })
+    await pushPackages(world, '2.0', { musl: '1' })
+    const { directory = '' } = spec.server.config.registry.upstream ?? {}
+    const files = (await readdir(directory, { recursive: true })).filter((name) => name.endsWith(hexOf(digest))).map((name) => join(directory, name))
+    for (const tag of ['1.0', '2.0']) expect(await pull(world, tag)).toBe(200)
+    const lengths = await Promise.all(files.map((file) => readFile(file)))
+    for (const [at, file] of files.entries()) if ((lengths[at]?.length ?? 0) > 0) await writeFile(file, '{}')
+    await vi.waitFor(async () => expect((await manifestsOf(world, {})).map(({ tag }) => tag)).toEqual(['2.0']), { timeout: 60_000 })
   })
 })

@@ -3,9 +3,18 @@ import { mkdtempSync, writeFileSync } from 'node:fs'
 import { readdir, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { JsonObject } from '@bufbuild/protobuf'
-import { afterAll, expect, test, vi } from 'vitest'
+import { setTimeout as delay } from 'node:timers/promises'
+import { create as createMessage, type JsonObject } from '@bufbuild/protobuf'
+import { afterAll, afterEach, expect, test, vi } from 'vitest'
 import { digestOf, hexOf } from '../../../../src/base/digest.ts'
+import { untilAborted } from '../../../../src/base/timing.ts'
+import { trustedUid } from '../../../../src/base/uid.ts'
+import {
+  DryRunPullPolicyResponse_Verdict_Decision,
+  PullPolicy_Mode,
+  PullPolicy_SignatureRequirementSchema,
+  PullPolicySchema,
+} from '../../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { Authority, identity, newKeys, pemOf, signedBundle, signedPayload, type Signer } from '../../../registry/policies/signing.ts'
@@ -23,6 +32,7 @@ const folder = mkdtempSync(join(tmpdir(), 'taproot-trusted-root-'))
 const trustedRootFile = join(folder, 'trusted_root.json')
 writeFileSync(trustedRootFile, JSON.stringify(await authority.trustedRoot()))
 afterAll(() => rm(folder, { recursive: true }))
+afterEach(() => void vi.restoreAllMocks())
 
 interface PushedLayer {
   readonly bytes: Buffer
@@ -225,6 +235,52 @@ specSuite(
       expect([await statusOf(reader, 'chart'), await statusOf(reader, exempt), await statusOf(reader, 'chart')]).toEqual([200, 200, 200])
       await change(world, uid, rule)
       expect([await statusOf(reader, exempt), await statusOf(reader, 'chart')]).toEqual([200, 403])
+    })
+
+    /** Returns what asks for the verdict on a signed image, as a dry run does. The first read of the signature waits until it is aborted. */
+    const startTrial = async () => {
+      const { world, image } = await makeWorld()
+      const keys = newKeys()
+      await layouts['a referrer'](world, image, { keys })
+      const { content, pullTrials } = spec.server.running.engine.services
+      if (content === undefined || pullTrials === undefined) throw new Error('the server has no content')
+      const { promise: isReading, resolve } = Promise.withResolvers<void>()
+      const reads = vi.spyOn(content, 'readBlob').mockImplementationOnce((_repo, _blob, signal) => {
+        resolve()
+        return untilAborted(new Promise<never>(() => undefined), signal)
+      })
+      const condition = { case: 'requireSignature' as const, value: createMessage(PullPolicy_SignatureRequirementSchema, { keys: [pemOf(keys)] }) }
+      const policy = createMessage(PullPolicySchema, { name: 'signed', rules: [{ condition, mode: PullPolicy_Mode.ENFORCE }] })
+      const pulled = { repo: trustedUid(world.repo), digest: image.digest, tag: 'v1' }
+      const ask = (signal: AbortSignal): Promise<unknown> => pullTrials.verdicts(pulled, [[policy]], signal)
+      return { ask, isReading, countReads: () => reads.mock.calls.filter(([repo]) => repo === world.repo).length }
+    }
+
+    // docs/spec/registry.md#dry-runs
+    test('dry runs share what they read, and one that is cancelled takes nothing from the others', async () => {
+      const { ask, isReading, countReads } = await startTrial()
+      const leaving = new AbortController()
+      const left = ask(leaving.signal).catch((error: unknown) => error)
+      await isReading
+      const stayed = ask(new AbortController().signal)
+      // By then the second one waits for the first, if it ever does.
+      await delay(200)
+      leaving.abort(new Error('the caller left'))
+      expect(await left).toMatchObject({ message: 'the caller left' })
+      expect(await stayed).toMatchObject([{ decision: DryRunPullPolicyResponse_Verdict_Decision.ALLOWED, results: [{ result: 'PASSED' }] }])
+      expect(countReads()).toBe(2)
+    })
+
+    // docs/spec/registry.md#dry-runs
+    test('a dry run waits no longer than a pull for what is known of a manifest', async () => {
+      const pullLimit = new AbortController()
+      const timeout = AbortSignal.timeout.bind(AbortSignal)
+      vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => (ms === 30_000 ? pullLimit.signal : timeout(ms)))
+      const { ask, isReading } = await startTrial()
+      const asked = ask(new AbortController().signal).catch((error: unknown) => error)
+      await isReading
+      pullLimit.abort(new DOMException('the time is over', 'TimeoutError'))
+      expect(await asked).toMatchObject({ code: 14, message: 'the upstream storage is unreachable; try again' })
     })
 
     /** Pushes, and takes the file of a blob away from the embedded store. Returns a function that puts it back. */
