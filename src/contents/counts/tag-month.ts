@@ -46,7 +46,7 @@ export interface DatedState {
   readonly state: CountedState
 }
 
-/** The states of a tag in one month, oldest first, each of another day. */
+/** The states of a tag in one month, oldest first, each of another day. The last two may be of one day: known, and then unknown. */
 export type TagStates = readonly DatedState[]
 
 /** A day of a month in UTC. */
@@ -112,13 +112,17 @@ export function stateOn(states: TagStates, day: number): CountedState | undefine
   return states.findLast((one) => one.day <= day)?.state
 }
 
-/** Returns the states with that of a day, which is the last one. Returns `states` itself if nothing changes. */
+/**
+ * Returns the states with that of a day, which is the last one. Returns `states` itself if nothing changes. If this day's state becomes unknown, what was known
+ * before stays in front of it: the next event tells the difference. It goes with the next state.
+ */
 export function withState(states: TagStates, { day: today, state }: DatedState): TagStates {
   const last = states.at(-1)
   // A clock that goes back does not change what was recorded.
   const day = Math.max(today, last?.day ?? 0)
   if (last !== undefined && areEqual(last.state, state)) return states
-  const before = states.filter((one) => one.day < day)
+  const before = states.filter((one, at) => one.day < day && one.day !== states[at + 1]?.day)
+  if (state.kind === 'unknown' && last?.day === day && last.state.kind === 'known') return [...before, last, { day, state }]
   const previous = before.at(-1)
   return previous !== undefined && areEqual(previous.state, state) ? before : [...before, { day, state }]
 }

@@ -64,6 +64,23 @@ test('a state that says the same as the last one changes nothing', () => {
   expect(withState(withState(states, { day: 9, state: { kind: 'unknown' } }), { day: 9, state: one })).toEqual(states)
 })
 
+test('what was known before it was unknown on the same day stays until the next state, so that events tell the difference', () => {
+  const [one, other] = [knownState(new Map([['CVE-1', 4]]), 1), knownState(new Map([['CVE-2', 4]]), 1)]
+  const unknown: CountedState = { kind: 'unknown' }
+  for (const earlier of [[], [{ day: 4, state: unknown }]]) {
+    const states = decodeStates(encodeStates(withState(withState(earlier, { day: 5, state: one }), { day: 5, state: unknown })))
+    expect(states.map(({ day, state }) => [day, plain(state)])).toEqual(
+      [...earlier, { day: 5, state: one }, { day: 5, state: unknown }].map(({ day, state }) => [day, plain(state)]),
+    )
+    expect(stateOn(states, 5)).toEqual(unknown)
+    expect(withState(states, { day: 6, state: unknown })).toBe(states)
+    for (const state of [other, { kind: 'gone' } as const]) {
+      expect(withState(states, { day: 5, state })).toEqual([...earlier, { day: 5, state }])
+      expect(withState(states, { day: 6, state })).toEqual([...earlier, { day: 5, state: unknown }, { day: 6, state }])
+    }
+  }
+})
+
 test('a record stays small, whatever images have: counts without ids remain', () => {
   const many = (day: number): CountedState => {
     const ids = Array.from({ length: 15_000 + day }, (_, at) => `CVE-2026-${String(day * 100_000 + at).padStart(7, '0')}`)

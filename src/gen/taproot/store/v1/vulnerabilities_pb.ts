@@ -19,7 +19,7 @@ export const file_taproot_store_v1_vulnerabilities: GenFile = /*@__PURE__*/
  */
 export type TagMonth = Message<"taproot.store.v1.TagMonth"> & {
   /**
-   * One for each day on which it changed, oldest first. It holds until the next one.
+   * One for each day on which it changed, oldest first. It holds until the next one. The last day may have two: known, and then unknown.
    *
    * @generated from field: repeated taproot.store.v1.TagState states = 1;
    */
