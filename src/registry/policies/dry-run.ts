@@ -40,8 +40,8 @@ const [defaultManifests, maxManifests] = [50, 100]
 const asksAtOnce = 8
 /** Number of dry runs at once, of an organisation and of all. Others are refused: each asks much of the threads that pulls use too. */
 const running = new TenantSlots({ each: 4, all: 16 })
-/** After this time, in milliseconds, a page ends. */
-const pageMs = 15_000
+/** After this time, in milliseconds, a page ends, and before this size in bytes: clients of gRPC accept 4 MiB. */
+const [pageMs, pageBytes] = [15_000, 2 * 1024 * 1024]
 /** Number of events between two looks at the clock. */
 const eventsPerLook = 1_024
 /** All dry runs together take as much of the event loop as one. */
@@ -184,20 +184,25 @@ async function placeOf(services: Services, context: Context, token: { text: stri
   return { end: { revision, key: eventKey }, skip, restarted }
 }
 
-/** Resolves with the manifests of a page, and how many pulls it took. It ends early after some time. */
+/** Resolves with the manifests of a page, and how many pulls it took. It ends early after some time, and before it is too large for clients. */
 async function triedPage(services: Services, context: Context, tried: { trials: PullTrials; page: readonly LastPull[]; change: PlannedChange }) {
   const { trials, page, change } = tried
   const { signal } = context
   const untilMs = services.clock.now() + pageMs
   const manifests: DryRunPullPolicyResponse_PulledManifest[] = []
-  let at = 0
+  let [count, bytes] = [0, 0]
   do {
-    const asked = page.slice(at, at + asksAtOnce).map((pull) => triedPull(services, trials, { pull, change, signal }))
-    manifests.push(...(await Promise.all(asked)).filter((one) => one !== undefined))
+    const asked = page.slice(count, count + asksAtOnce).map((pull) => triedPull(services, trials, { pull, change, signal }))
+    const found = await Promise.all(asked)
     context.authorize()
-    at += asked.length
-  } while (at < page.length && services.clock.now() < untilMs)
-  return { manifests, count: at }
+    for (const one of found) {
+      bytes += one === undefined ? 0 : toBinary(DryRunPullPolicyResponse_PulledManifestSchema, one).length
+      if (bytes > pageBytes && manifests.length > 0) return { manifests, count }
+      if (one !== undefined) manifests.push(one)
+      count += 1
+    }
+  } while (count < page.length && services.clock.now() < untilMs)
+  return { manifests, count }
 }
 
 /** Returns the function that ends a dry run. Throws code 8 if its organisation has as many as it may. */

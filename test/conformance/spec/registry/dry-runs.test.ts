@@ -1,8 +1,9 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { JsonObject } from '@bufbuild/protobuf'
+import { create, type JsonObject } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
 import { hexOf } from '../../../../src/base/digest.ts'
+import { DryRunPullPolicyResponse_VerdictSchema } from '../../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, manifestOf } from '../../../registry/oci/oci-client.ts'
 import { freshName, makeOrganisation } from '../../../support/test-server.ts'
@@ -215,7 +216,7 @@ suite('dry runs of pull policies', (spec) => {
   })
 
   // docs/spec/registry.md#dry-runs
-  test('a page ends early after some time, and the next one goes on from there', async () => {
+  test('a page ends early after some time or size, and the next one goes on from there', async () => {
     const world = await makeImageWorld(spec.server)
     const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
     const image = await pushPackages(world, 't0', { musl: '1' })
@@ -225,19 +226,26 @@ suite('dry runs of pull policies', (spec) => {
     const { pullTrials } = spec.server.running.engine.services
     if (pullTrials === undefined) throw new Error('the server tries no pulls')
     const { verdicts } = pullTrials
-    const slow = vi.spyOn(pullTrials, 'verdicts').mockImplementation((...asked) => {
+    const trying = vi.spyOn(pullTrials, 'verdicts')
+    const slow: typeof verdicts = (...asked) => {
       spec.clock.advance(60_000)
       return verdicts(...asked)
-    })
+    }
+    const large: typeof verdicts = async (...asked) => {
+      const reasons = ['x'.repeat(300_000)]
+      return (await verdicts(...asked))?.map(({ decision }) => create(DryRunPullPolicyResponse_VerdictSchema, { decision, results: [{ reasons }] }))
+    }
     try {
-      const first = await dryRun(world, { pageSize: 100 })
-      const second = await dryRun(world, { pageSize: 100, pageToken: first['nextPageToken'] ?? '' })
-      const found = [first, second].map((page) => itemsOf(page, 'manifests').map(({ tag }) => String(tag)))
-      expect(found.map(({ length }) => length)).toEqual([8, 1])
-      expect(found.flat()).toEqual(tags.toReversed())
-      expect(second['nextPageToken'] ?? '').toBe('')
+      for (const tries of [slow, large]) {
+        trying.mockImplementation(tries)
+        const first = await dryRun(world, { pageSize: 100 })
+        const second = await dryRun(world, { pageSize: 100, pageToken: first['nextPageToken'] ?? '' })
+        const found = [first, second].map((page) => itemsOf(page, 'manifests').map(({ tag }) => String(tag)))
+        expect(found.map(({ length }) => length)).toEqual(tries === slow ? [8, 1] : [3, 3])
+        expect(found.flat()).toEqual(tags.toReversed().slice(0, found.flat().length))
+      }
     } finally {
-      slow.mockRestore()
+      trying.mockRestore()
     }
   })
 
