@@ -27,6 +27,13 @@ test('events of a root group, or of all, come in commit order from any position,
         kept.filter((entry) => comparePositions(entry, position) > 0 && (root === undefined || rootOf(entry.group) === root)).map(({ subject }) => subject)
       const found = (root?: string): string[] => [...index.after(position, root)].map(({ subject }) => subject)
       for (const root of [undefined, '', '/', ...roots]) expect(found(root)).toEqual(expected(all, root))
+      const assertUpTo = (kept: readonly LogEntry[]): void => {
+        for (const root of ['', '/', ...roots]) {
+          const until = kept.filter((entry) => comparePositions(entry, position) <= 0 && rootOf(entry.group) === root)
+          expect([...index.upTo(position, root)].map(({ subject }) => subject)).toEqual(until.map(({ subject }) => subject).reverse())
+        }
+      }
+      assertUpTo(all)
       // A reader that began before the expiry ends where it would have.
       const reading = index.after(position)
       const first = reading.next()
@@ -37,6 +44,7 @@ test('events of a root group, or of all, come in commit order from any position,
       const kept = all.filter(({ key }) => key >= before)
       expect(index.size).toBe(kept.length)
       for (const root of [undefined, ...roots]) expect(found(root)).toEqual(expected(kept, root))
+      assertUpTo(kept)
     }),
   )
 })
@@ -53,6 +61,8 @@ test('a removed entry is left out, whether or not the in-memory lists still cont
     const kept = made.slice(removals)
     expect([...index.after({ revision: 0, key: '' })]).toEqual(kept)
     for (const root of roots.slice(0, 2)) expect([...index.after({ revision: 0, key: '' }, root)]).toEqual(kept.filter(({ group }) => group === root))
+    const [last = { revision: 0, key: '' }] = kept.slice(-1)
+    expect([...index.upTo(last, roots[0] ?? '')]).toEqual(kept.filter(({ group }) => group === roots[0]).reverse())
     expect(index.firstFrom('', roots[0] ?? '')).toEqual(kept.find(({ group }) => group === roots[0]))
   }
 })

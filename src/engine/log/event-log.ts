@@ -109,6 +109,11 @@ export class EventLog {
     return this.#index.after(position, root)
   }
 
+  /** Yields the events of a root group up to a position, the newest first, without their content. */
+  upTo(position: Position, root: string): Generator<LogEntry, void> {
+    return this.#index.upTo(position, root)
+  }
+
   /** Returns the first event of a root group, in commit order, whose outbox key is not before `key`. */
   firstFrom(key: string, root: string): LogEntry | undefined {
     return this.#index.firstFrom(key, root)

@@ -108,6 +108,15 @@ export class LogIndex {
     }
   }
 
+  /** Yields the events up to a position, the newest first: those of one root group. */
+  *upTo(position: Position, root: string): Generator<LogEntry, void> {
+    const entries = this.#of(root)
+    for (let at = firstAfter(entries, position) - 1; at >= 0; at -= 1) {
+      const entry = entries[at]
+      if (entry !== undefined && !this.#removed.has(entry.key)) yield entry
+    }
+  }
+
   /** Returns the first entry of a root group, in commit order, whose key is not before `key`. It costs a pass over the group's entries. */
   firstFrom(key: string, root: string): LogEntry | undefined {
     return this.#of(root).find((entry) => entry.key >= key && !this.#removed.has(entry.key))

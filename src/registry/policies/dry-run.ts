@@ -9,7 +9,7 @@ import { CooperativeScheduler, CooperativeTask } from '../../cache/cooperative-t
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 import { notFound } from '../../engine/errors.ts'
-import { comparePositions, type Position } from '../../engine/log/log-index.ts'
+import type { Position } from '../../engine/log/log-index.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import { openPage } from '../../engine/read.ts'
 import { callerOf, type Context, type Handler, type PullTrials, type Services, type TriedPull } from '../../engine/services.ts'
@@ -98,10 +98,12 @@ interface Span {
   readonly parent: Uid
   readonly startMs: number
   readonly end: Position | undefined
+  /** The most manifests to look for. */
+  readonly limit: number
 }
 
 /** Resolves with the manifests that were pulled, the last pull first, and the position of the newest event that was looked at. */
-async function lastPulls(services: Services, { parent, startMs, end }: Span, signal: AbortSignal): Promise<{ pulls: LastPull[]; end: Position }> {
+async function lastPulls(services: Services, { parent, startMs, end, limit }: Span, signal: AbortSignal): Promise<{ pulls: LastPull[]; end: Position }> {
   const used = await services.eventLog.acquire(signal)
   try {
     const { log } = used
@@ -110,22 +112,20 @@ async function lastPulls(services: Services, { parent, startMs, end }: Span, sig
     const task = new CooperativeTask(looks)
     const found = new Map<string, LastPull>()
     let looked = 0
-    for (const entry of log.after({ revision: 0, key: '' }, rootOf(parent))) {
-      if (comparePositions(entry, last) > 0) break
+    for (const { key, subject, pulled } of log.upTo(last, rootOf(parent))) {
       looked += 1
       if (looked % eventsPerLook === 0 && task.shouldYield) {
         await task.pause()
         signal.throwIfAborted()
       }
-      const { key, subject, pulled } = entry
       const timeMs = outboxTimeMs(key)
       if (pulled === undefined || timeMs < startMs || !isWithin(subject, parent)) continue
       const id = `${subject} ${pulled.digest} ${pulled.tag}`
-      // Puts it at the end of the map.
-      found.delete(id)
+      if (found.has(id)) continue
       found.set(id, { repo: trustedUid(subject), digest: pulled.digest as Digest, tag: pulled.tag, timeMs }) // of an event of the registry host
+      if (found.size >= limit) break
     }
-    return { pulls: [...found.values()].reverse(), end: last }
+    return { pulls: [...found.values()], end: last }
   } finally {
     used.release()
   }
@@ -227,8 +227,10 @@ export const dryRunPullPolicy: Handler = async (services, context, message) => {
   const end = begin(parent)
   try {
     const { end: upTo, skip, restarted } = await placeOf(services, context, { text: request.pageToken, queryHash })
-    const { pulls, end: last } = await lastPulls(services, { parent, startMs, end: upTo }, signal)
-    const page = pulls.slice(skip, skip + Math.min(request.pageSize === 0 ? defaultManifests : request.pageSize, maxManifests))
+    const size = Math.min(request.pageSize === 0 ? defaultManifests : request.pageSize, maxManifests)
+    // One more tells whether there is another page.
+    const { pulls, end: last } = await lastPulls(services, { parent, startMs, end: upTo, limit: skip + size + 1 }, signal)
+    const page = pulls.slice(skip, skip + size)
     const { manifests, count } = await triedPage(services, context, { trials, page, change })
     const next = skip + count
     const cursor = { key: [last.revision, last.key, next], queryHash, issuedMs: services.clock.now() }
