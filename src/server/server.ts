@@ -23,7 +23,7 @@ import { closeHttp, listenHttp, openPort, withOtherPorts, type NamedPort } from 
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
-import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerKeys } from './process-metrics.ts'
+import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerKeys } from './telemetry/process-metrics.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'

@@ -45,7 +45,7 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
 import { messageOf } from '../cache/records/record-types.ts'
-import type { SignInObserver } from './process-metrics.ts'
+import type { SignInObserver } from './telemetry/process-metrics.ts'
 
 /** Dependencies and settings of sign-in. */
 export interface SignInOptions {

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { digestOf } from '../../src/base/digest.ts'
 import { trustedUid } from '../../src/base/uid.ts'
-import { measuredStore } from '../../src/server/process-metrics.ts'
+import { measuredStore } from '../../src/server/telemetry/process-metrics.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError } from '../../src/store/store.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'

@@ -1,6 +1,6 @@
 import { hash as sha256 } from 'node:crypto'
 import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
-import { firstTimeMs, lastTimeMs } from '../../base/whole-milliseconds.ts'
+import { firstTimeMs, lastTimeMs } from '../../base/schema/whole-milliseconds.ts'
 
 /** A document that is not imported. The message says why, in words for the person who imports. */
 export class RefusedDocument extends Error {

@@ -1,6 +1,6 @@
 import { create, toBinary, type DescMessage, type MessageShape } from '@bufbuild/protobuf'
 import type { Uid } from '../../base/uid.ts'
-import { millisecondFrom } from '../../base/whole-milliseconds.ts'
+import { millisecondFrom } from '../../base/schema/whole-milliseconds.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 import { answerTooLarge, maxReportBytes } from '../../catalogue/index.ts'
 import { notFound } from '../../engine/errors.ts'

@@ -1,6 +1,6 @@
 import type { Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
-import { millisecondUpTo } from '../../base/whole-milliseconds.ts'
+import { millisecondUpTo } from '../../base/schema/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../cache/lists/order.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'

@@ -4,7 +4,7 @@ import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
 import { hashQuery, sealCursor } from '../../base/page-token.ts'
 import type { Uid } from '../../base/uid.ts'
-import { isBefore, millisecondFrom, millisecondUpTo } from '../../base/whole-milliseconds.ts'
+import { isBefore, millisecondFrom, millisecondUpTo } from '../../base/schema/whole-milliseconds.ts'
 import {
   ListTagHistoryResponseSchema,
   TagHistoryRecordSchema,

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../../base/errors.ts'
 import { setOf } from '../../base/capability.ts'
-import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
+import { isBefore, millisecondFrom } from '../../base/schema/whole-milliseconds.ts'
 import {
   RepoCountSchema,
   RepoTagsSummarySchema,
