@@ -48,6 +48,10 @@ const drivers = [
   { packages: ['prom-client'], folders: ['transport', 'server', 'config'] },
   { packages: ['@noble/curves', '@sigstore/bundle', '@sigstore/core', '@sigstore/protobuf-specs', '@sigstore/verify'], folders: ['registry/policies'] },
   { packages: ['lru-cache'], folders: ['base'] },
+  {
+    packages: ['api', 'context-async-hooks', 'exporter-trace-otlp-proto', 'resources', 'sdk-trace'].map((name) => `@opentelemetry/${name}`),
+    folders: ['server/telemetry'],
+  },
 ]
 
 const escape = (text) => text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')

@@ -12,6 +12,7 @@ import type { Networks } from '../base/client-address.ts'
 import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
+import type { Tracing } from '../base/tracing.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import type { MethodRow } from '../base/schema/method.ts'
@@ -133,6 +134,8 @@ export interface Services {
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
+  /** Undefined if tracing is off. */
+  readonly tracing?: Tracing | undefined
   readonly pageKeys: PageKeys
   /** Encrypts and decrypts the secrets of records. */
   readonly keyring: Keyring

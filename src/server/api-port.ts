@@ -98,6 +98,7 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
     metrics: createCallMetrics(registry),
     clientAddress,
     origins: config.api.cors.origins,
+    tracing: services.tracing,
   }
   const { baseUrl } = config
   const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))

@@ -18,6 +18,7 @@ import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
+import type { Tracing } from '../base/tracing.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
@@ -125,6 +126,7 @@ export interface EngineOptions {
   /** Returns the trusted root for signatures; undefined without one. */
   readonly trustedRoot?: (() => Buffer | undefined) | undefined
   readonly log: Log
+  readonly tracing?: Tracing | undefined
   readonly clock: Clock
   readonly random: Random
 }
@@ -158,7 +160,7 @@ function remembered(cache: RecordCache, revision: Revision, signal: AbortSignal)
 
 /** Loads the store's records into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
-  const { config, store, cache, upstream, fetch, log, clock, random } = options
+  const { config, store, cache, upstream, fetch, log, tracing, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
   await cache.start(signal)
   const patiently = <T>(step: () => Promise<T>): Promise<T> => untilAvailable(step, log, signal)
@@ -171,7 +173,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
   const grants = new GrantsIndex(cache)
   const directory = join(config.dataDir, 'catalogues')
-  const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log })
+  const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log, tracing })
   const contents = upstream === undefined ? undefined : { store, cache, upstream, directory: join(config.dataDir, 'contents'), clock, random, log }
   const imageContents = contents === undefined ? undefined : new Segments(contents)
   const feeds = new Feeds({ feeds: config.catalogues.feeds, store, cache, catalogues, fetch, clock, random, log })
@@ -184,6 +186,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     clock,
     random,
     log,
+    tracing,
     pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
     keyring,
     deniesPkce: createPkceLook(fetch, options.issuers),

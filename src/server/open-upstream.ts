@@ -1,5 +1,6 @@
 import type { Log } from '../base/log.ts'
 import type { Clock, Random } from '../base/runtime.ts'
+import type { Tracing } from '../base/tracing.ts'
 import { createDiskUpstream, createHttpUpstream, type Upstream } from '../registry/index.ts'
 import type { Config, UpstreamConfig } from '../config/config.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
@@ -11,6 +12,7 @@ export interface UpstreamParts {
   readonly random: Random
   readonly log: Log
   readonly files: ReloadedFiles
+  readonly tracing?: Tracing | undefined
 }
 
 /**
@@ -35,7 +37,7 @@ async function openDisk(directory: string, { clock, random }: { clock: Clock; ra
   }
 }
 
-function openRegistry(config: Config, upstream: UpstreamConfig & { readonly url: string }, { clock, files }: UpstreamParts): Upstream {
+function openRegistry(config: Config, upstream: UpstreamConfig & { readonly url: string }, { clock, files, tracing }: UpstreamParts): Upstream {
   const { url, prefix, username, passwordFile, caFile, redirects } = upstream
   const password =
     passwordFile === undefined ? undefined : files.read({ text: { setting: 'registry.upstream.passwordFile', path: passwordFile, kind: 'text' } })
@@ -50,6 +52,7 @@ function openRegistry(config: Config, upstream: UpstreamConfig & { readonly url:
     ...(ca === undefined ? {} : { ca: () => ca.current.pem.toString('utf8') }),
     ...passed,
     clock,
+    tracing,
   }
   return withSetting('registry.upstream.url', url, () => createHttpUpstream(options))
 }

@@ -1,12 +1,15 @@
 import { mkdirSync } from 'node:fs'
 import { join, relative } from 'node:path'
+import type { Tracing } from '../base/tracing.ts'
 import type { Config, Role } from '../config/config.ts'
 import { otherIssuer } from '../config/cluster-issuer.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { startDemo, type RunningDemo } from './dev-mode.ts'
 import { createLogs, type Logs } from './logs/logger.ts'
 import { devIssuerOf } from './print-dev-token.ts'
+import { systemRandom } from './runtime.ts'
 import { startServer, type RunningServer } from './server.ts'
+import { openTracing } from './telemetry/tracing.ts'
 import { withSetting } from '../config/setting-error.ts'
 
 /** Interval at which the process checks whether the npm that started it still runs, in milliseconds. */
@@ -51,16 +54,17 @@ function aborted(signal: AbortSignal): Promise<void> {
 async function run(
   role: Role,
   file: string | undefined,
-  serve: (found: { config: Config; logs: Logs; signal: AbortSignal }) => Promise<() => Promise<void>>,
+  serve: (found: { config: Config; logs: Logs; tracing: Tracing | undefined; signal: AbortSignal }) => Promise<() => Promise<void>>,
 ): Promise<void> {
   const { config, warnings, clusterIssuer } = loadConfig({ file, env: process.env, role })
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
   const logs = createLogs(config.log, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   for (const warning of warnings) logs.log.warn(warning)
   const signal = stopSignal()
+  const tracing = await openTracing({ env: process.env, log: logs.log, random: systemRandom, role })
   let stop: () => Promise<void>
   try {
-    stop = await serve({ config, logs, signal })
+    stop = await serve({ config, logs, tracing, signal })
   } catch (error) {
     // A stop signal during the start is not an error.
     if (signal.aborted) process.exit(0)
@@ -70,14 +74,15 @@ async function run(
   if (clusterIssuer !== undefined) ends.push(otherIssuer(clusterIssuer, { log: logs.log, everyMs: issuerCheckMs }, signal))
   await Promise.race(ends)
   await stop()
+  await tracing?.close()
   logs.flush()
   process.exit(0)
 }
 
 /** Runs role `api` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
 export function runApi(options: { config?: string }): Promise<void> {
-  return run('api', options.config, async ({ config, logs, signal }) => {
-    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['api'] }, signal)
+  return run('api', options.config, async ({ config, logs, tracing, signal }) => {
+    const server = await startServer({ config, ...logs, tracing, devIssuer: undefined, serves: ['api'] }, signal)
     logs.log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
@@ -85,8 +90,8 @@ export function runApi(options: { config?: string }): Promise<void> {
 
 /** Runs role `registry` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
 export function runRegistry(options: { config?: string }): Promise<void> {
-  return run('registry', options.config, async ({ config, logs, signal }) => {
-    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['registry'] }, signal)
+  return run('registry', options.config, async ({ config, logs, tracing, signal }) => {
+    const server = await startServer({ config, ...logs, tracing, devIssuer: undefined, serves: ['registry'] }, signal)
     logs.log.info('ready', { registry: config.registry.host, port: config.registry.port, ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
@@ -94,8 +99,8 @@ export function runRegistry(options: { config?: string }): Promise<void> {
 
 /** Runs role `controller` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError, SettingError. */
 export function runController(options: { config?: string }): Promise<void> {
-  return run('controller', options.config, async ({ config, logs, signal }) => {
-    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['controller'] }, signal)
+  return run('controller', options.config, async ({ config, logs, tracing, signal }) => {
+    const server = await startServer({ config, ...logs, tracing, devIssuer: undefined, serves: ['controller'] }, signal)
     logs.log.info('ready', { ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
@@ -103,8 +108,8 @@ export function runController(options: { config?: string }): Promise<void> {
 
 /** Runs role `worker` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
 export function runWorker(options: { config?: string }): Promise<void> {
-  return run('worker', options.config, async ({ config, logs, signal }) => {
-    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['worker'] }, signal)
+  return run('worker', options.config, async ({ config, logs, tracing, signal }) => {
+    const server = await startServer({ config, ...logs, tracing, devIssuer: undefined, serves: ['worker'] }, signal)
     logs.log.info('ready', { ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
@@ -146,10 +151,10 @@ async function startDemoOrStop(server: RunningServer, options: Parameters<typeof
 
 /** Runs role `dev` until SIGINT or SIGTERM: the API and the registry host with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
 export function runDev(options: { config?: string }): Promise<void> {
-  return run('dev', options.config, async ({ config, logs, signal }) => {
+  return run('dev', options.config, async ({ config, logs, tracing, signal }) => {
     const devIssuer = await devIssuerOf(config)
     const waiting = setTimeout(() => process.stderr.write(`taproot: waiting for the store: ${storeName(config)}\n`), timeoutMs)
-    const server = await startServer({ config, ...logs, devIssuer }, signal).finally(() => clearTimeout(waiting))
+    const server = await startServer({ config, ...logs, tracing, devIssuer }, signal).finally(() => clearTimeout(waiting))
     const demo = await startDemoOrStop(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))
     return async () => {

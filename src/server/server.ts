@@ -8,6 +8,7 @@ import { createSafeFetch } from '../auth/safe-fetch.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
 import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
+import type { Tracing } from '../base/tracing.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config } from '../config/config.ts'
 import { openIssuers, openTrustedRoot } from '../config/files/open-files.ts'
@@ -59,6 +60,7 @@ export interface ServerOptions {
   /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
   readonly sinks?: SinkOptions
+  readonly tracing?: Tracing | undefined
 }
 
 /**
@@ -222,7 +224,7 @@ const startController: typeof startControllerRole = async (options, signal) => (
  * nothing is left running.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry', 'worker'] } = options
+  const { config, log, devIssuer, tracing, clock = systemClock, serves = ['api', 'registry', 'worker'] } = options
   const [leaving, stopping] = [new AbortController(), new AbortController()]
   const cleanups = new Cleanups()
   const ports: Served[] = []
@@ -241,7 +243,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => files.close())
     // One meter for both ports, because they share the event loop.
     const [registry, meter] = [createMetrics(files, clock), new LoopMeter()]
-    const store = measuredStore(registry, await openStore(config, { log, files }, signal))
+    const store = measuredStore(registry, await openStore(config, { log, files }, signal), { system: config.store.kind, tracing })
     cleanups.add(() => store.close())
     const cache = createRecordCache(store, log)
     cleanups.add(() => cache.close())
@@ -249,14 +251,14 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
-    const upstream = measuredUpstream(registry, await openUpstream(config, { clock, random: systemRandom, log, files }))
+    const upstream = measuredUpstream(registry, await openUpstream(config, { clock, random: systemRandom, log, files, tracing }), tracing)
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const auditLog = await openServerTrail(options, { files, metrics: registry, cache, store, upstream })
     cleanups.add(() => auditLog.close())
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const parts = { config, cache, devIssuer, fetch, issuers, trustedRoot: openTrustedRoot(config, files), log, clock, random: systemRandom }
+    const parts = { config, cache, devIssuer, fetch, issuers, trustedRoot: openTrustedRoot(config, files), log, tracing, clock, random: systemRandom }
     const engine = await startEngine({ ...parts, store, upstream, servesRegistry: serves.includes('registry'), audit: auditLog.reader }, signal)
     registerKeys(registry, engine, clock)
     const { registryKeys: keys, signingKeys, services } = engine

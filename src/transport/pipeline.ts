@@ -1,5 +1,4 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
-import { ProxyTracerProvider, context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
 import type { AuthenticatedCaller, Authenticator } from '../auth/access-tokens/authenticator.ts'
 import { parseAuthorization } from '../auth/access-tokens/authorization-header.ts'
 import { tokenFailure } from '../auth/access-tokens/token-error.ts'
@@ -57,14 +56,6 @@ export interface PipelineOptions {
 interface Progress {
   caller: Caller | undefined
   subject: string | undefined
-}
-
-const tracer = trace.getTracer('taproot')
-
-/** True if a tracing SDK is loaded. Without one, no spans are created, because they would be dropped. */
-function isTraced(): boolean {
-  const provider = trace.getTracerProvider()
-  return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== new ProxyTracerProvider().getDelegate()
 }
 
 function unimplemented(method: MethodRow): DomainError {
@@ -175,7 +166,6 @@ function assertForce({ headers: { forceOwnership } }: Call): void {
 
 /** The facts about a method that are computed once. */
 interface MethodPlan {
-  readonly name: string
   readonly endpoint: EndpointHandler | undefined
   readonly handler: Handler | undefined
   /** The field that contains the resource of a create or update. The resource's kind checks it. */
@@ -187,10 +177,8 @@ interface MethodPlan {
 function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
   const resource = method.kind === undefined ? undefined : resources.get(method.kind)
   const isWrite = method.verb === 'create' || method.verb === 'update'
-  const name = methodName(method)
   return {
-    name,
-    endpoint: options.endpoints.get(name),
+    endpoint: options.endpoints.get(methodName(method)),
     handler: options.handlers.get(method),
     held: resource !== undefined && isWrite ? resourceFieldOf(method.input, resource) : undefined,
     takesToken: method.scope !== 'public' && method.scope !== 'external',
@@ -293,6 +281,7 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
   const decoded = await call.decode(() => limiter?.resume(key))
   const caller = await identify(options, call, { token, resume: () => limiter?.resume(key) })
   progress.caller = caller
+  if (caller !== undefined) options.services.tracing?.annotate({ 'taproot.identity_uid': caller.identity })
   return { token, caller, decoded }
 }
 
@@ -361,7 +350,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
     plans.set(method, plan)
     return plan
   }
-  const traced = async (call: Call): Promise<Answer> => {
+  return async (call) => {
     const progress: Progress = { caller: undefined, subject: undefined }
     try {
       const answer = await run(options, known(call.method), { call, progress })
@@ -372,20 +361,5 @@ export function createPipeline(options: PipelineOptions): Dispatch {
       auditFailure(auditLog, { call, ...progress, error })
       throw error
     }
-  }
-  if (!isTraced()) return traced
-  return (call) => {
-    const parent =
-      call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
-    return tracer.startActiveSpan(known(call.method).name, {}, parent, async (span) => {
-      try {
-        return await traced(call)
-      } catch (error) {
-        span.setStatus({ code: SpanStatusCode.ERROR })
-        throw error
-      } finally {
-        span.end()
-      }
-    })
   }
 }

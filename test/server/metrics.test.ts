@@ -82,7 +82,7 @@ test('a call to the store that fails counts with the kind of its error', async (
   const directory = await mkdtemp(join(tmpdir(), 'taproot-metrics-'))
   onTestFinished(() => rm(directory, { recursive: true }))
   const registry = new Registry()
-  const store = measuredStore(registry, createSqliteStore({ path: join(directory, 'store.db'), log: server.running.engine.services.log }))
+  const store = measuredStore(registry, createSqliteStore({ path: join(directory, 'store.db'), log: server.running.engine.services.log }), { system: 'sqlite' })
   await expect(store.get('a', AbortSignal.abort(new Error('left')))).rejects.toThrow('left')
   await store.close()
   await expect(store.get('a', AbortSignal.timeout(60_000))).rejects.toMatchObject({ kind: 'closed' })

@@ -13,6 +13,7 @@ import { startServer, type RunningServer } from '../../src/server/server.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import type { LogFields } from '../../src/base/log.ts'
 import type { Clock } from '../../src/base/runtime.ts'
+import type { Tracing } from '../../src/base/tracing.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { ChangeSet, newEtag } from '../../src/engine/change-set.ts'
@@ -64,6 +65,7 @@ export interface TestServerOptions {
   readonly leads?: boolean
   /** True for a server without development issuer, like role `api`. */
   readonly production?: boolean
+  readonly tracing?: Tracing
 }
 
 /** The uid of a built-in role. */
@@ -122,9 +124,9 @@ async function startIn(dataDir: string, options: TestServerOptions): Promise<Tes
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
   const developed = options.production === true ? undefined : devIssuer
-  const { filesEveryMs, sinks, leads = true } = options
+  const { filesEveryMs, sinks, tracing, leads = true } = options
   const running = await startServer(
-    { config, log, auditLog: log, devIssuer: developed, clock, leads, ...(filesEveryMs && { filesEveryMs }), ...(sinks && { sinks }) },
+    { config, log, auditLog: log, devIssuer: developed, tracing, clock, leads, ...(filesEveryMs && { filesEveryMs }), ...(sinks && { sinks }) },
     new AbortController().signal,
   )
   const rest = restClient(`http://127.0.0.1:${apiPort}`)

@@ -2,6 +2,7 @@ import { copyFile, rm, statfs } from 'node:fs/promises'
 import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
+import { inSpan, type Tracing } from '../../base/tracing.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
 import { errorDomainSuffix } from '../../base/schema/schema.ts'
@@ -33,6 +34,7 @@ export interface CataloguesOptions extends CatalogueFilesOptions {
   readonly store: Store
   readonly cache: RecordCache
   readonly log: Log
+  readonly tracing?: Tracing | undefined
 }
 
 /** An import that is published. */
@@ -93,7 +95,16 @@ export class Catalogues implements CatalogueControl {
    * Imports files into copies of the current catalogues, and publishes those that changed. If other ones of the same kinds were published meanwhile, starts again from
    * them. Rejects with StoreError, UpstreamError, CatalogueError, an error of the file system, or the signal's reason: then the old catalogues are served on.
    */
-  async import({ runner = importInto, mayBegin, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
+  import(options: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
+    return inSpan(this.#options.tracing, { kind: 'job', name: 'catalogue import' }, async (span) => {
+      const published = await this.#import(options, signal)
+      const { documents, refused } = published
+      span.set({ 'taproot.import.documents': documents, 'taproot.import.refused': refused, 'taproot.import.kinds': [...published.published.keys()].join(' ') })
+      return published
+    })
+  }
+
+  async #import({ runner = importInto, mayBegin, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
     for (let attempt = 1; attempt <= maxRebases; attempt++) {
       const before = await this.#stored(signal)
       const paths = new Map<CatalogueKind, string>()

@@ -60,7 +60,7 @@ export class DeliveryAttempts {
       try {
         const logged = await this.read(entry, signal, copy)
         if (logged === undefined) return { kind: 'expired' }
-        const outcome = await this.#sendLogged(logged, signal)
+        const outcome = await this.#traced(logged, signal)
         if (outcome.kind === 'delivered') this.#noteSuccess(logged, outcome, attempts + 1)
         return outcome
       } finally {
@@ -77,6 +77,21 @@ export class DeliveryAttempts {
     const logged = await this.#context.log.read(entry, signal)
     if (logged !== undefined || copy.length === 0) return logged
     return { ...entry, event: fromBinary(OutboxEventSchema, copy) }
+  }
+
+  /** Sends an event in a span, which is linked to the request that caused the event. */
+  #traced(logged: LoggedEvent, signal: AbortSignal): Promise<AttemptOutcome> {
+    const { tracing } = this.#context.services
+    if (tracing === undefined) return this.#sendLogged(logged, signal)
+    const { type, traceparent } = logged.event
+    const attributes = { 'taproot.event_type': type, 'taproot.subscription_uid': this.#uid }
+    return tracing.span({ kind: 'job', name: 'event delivery', traceparent, attributes }, async (span) => {
+      const outcome = await this.#sendLogged(logged, signal)
+      const status = 'status' in outcome && outcome.status !== 0 ? outcome.status : undefined
+      span.set({ 'taproot.delivery_outcome': outcome.kind, 'http.response.status_code': status })
+      if (outcome.kind === 'failed') span.fail(status === undefined ? 'unreachable' : String(status))
+      return outcome
+    })
   }
 
   async #sendLogged({ key, event }: LoggedEvent, signal: AbortSignal): Promise<AttemptOutcome> {

@@ -19,6 +19,7 @@ import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
 import { PullChecks } from '../policies/pull-checks.ts'
 import { reportFailure } from './reports.ts'
 import { readBody } from './blobs/request-body.ts'
+import { tracedRequest } from './traced-request.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './blobs/upload-routes.ts'
 
 /**
@@ -113,7 +114,9 @@ export function createOciHandler(options: OciHandlerOptions): OciHandler {
   const handle: OciHandler['handle'] = (request, response) => {
     const startedMs = performance.now()
     const exchange = new RegistryExchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
-    answer(host, routes, exchange)
+    const { tracing } = services
+    const answered = tracing === undefined ? answer(host, routes, exchange) : tracedRequest(tracing, exchange, () => answer(host, routes, exchange))
+    answered
       .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
       .catch((error: unknown) => {
         // An unhandled rejection would end the process, and with it all other requests.

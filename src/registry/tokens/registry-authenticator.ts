@@ -89,6 +89,13 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
     return claims
   }
 
+  function callerIn(credential: VerifiedCredential): Caller | undefined {
+    if (credential.kind === 'none') return undefined
+    if (credential.kind === 'platform') return callerOfToken(services, credential.token)
+    const { bearer } = credential.claims
+    return bearer === undefined ? undefined : callerOfToken(services, { ...bearer, operator: isOperator(operators, bearer.identityUid, bearer.act) })
+  }
+
   return {
     refused: (input) => counts.refused(input),
     platformCredential: (input) => explained(input, () => counts.byAddress(input, 'read', () => platform(input, 'read'))),
@@ -101,10 +108,9 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
         }),
       ),
     callerOf(credential) {
-      if (credential.kind === 'none') return undefined
-      if (credential.kind === 'platform') return callerOfToken(services, credential.token)
-      const { bearer } = credential.claims
-      return bearer === undefined ? undefined : callerOfToken(services, { ...bearer, operator: isOperator(operators, bearer.identityUid, bearer.act) })
+      const caller = callerIn(credential)
+      if (caller !== undefined) services.tracing?.annotate({ 'taproot.identity_uid': caller.identity })
+      return caller
     },
   }
 }

@@ -11,6 +11,7 @@ import type { Presented } from '../gate.ts'
 import { beginDrain } from '../oci/blobs/idle-limit.ts'
 import { readBody } from '../oci/blobs/request-body.ts'
 import { RegistryExchange } from '../oci/exchange.ts'
+import { tracedRequest } from '../oci/traced-request.ts'
 import { errorBody, isServerError } from '../oci/oci-errors.ts'
 import { requestTarget } from '../oci/request-target.ts'
 import { findRepository } from '../records/repo-paths.ts'
@@ -96,8 +97,9 @@ const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store'
 export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const noting: Noting = { ...options, note: createNotes(options) }
   const bodyOf = createBodies()
-  return async (request, response) => {
-    const exchange = new RegistryExchange(request, response, options)
+  const { tracing } = options.services
+  const handle = async (exchange: RegistryExchange): Promise<'token'> => {
+    const { request, response } = exchange
     let asked: TokenRequest | undefined
     try {
       asked = await read(request)
@@ -112,6 +114,11 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       if (!response.headersSent) exchange.send(error.status, lines, body)
       beginDrain(request)
     }
+    return 'token'
+  }
+  return async (request, response) => {
+    const exchange = new RegistryExchange(request, response, options)
+    await (tracing === undefined ? handle(exchange) : tracedRequest(tracing, exchange, () => handle(exchange)))
   }
 }
 

@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import { codeNames, DomainError } from '../../base/errors.ts'
 import type { Clock } from '../../base/runtime.ts'
+import type { SpanStart, Tracing } from '../../base/tracing.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import type { ReloadedFiles } from '../../config/files/reloaded-files.ts'
 import type { TokenExchange } from '../../iam/index.ts'
@@ -45,10 +46,20 @@ type Operation = (...args: never[]) => Promise<unknown>
 /** A histogram of durations by operation and outcome. */
 type Durations = Histogram<'operation' | 'outcome'>
 
+/** What receives the durations of calls, and the spans of calls that are part of traced work. */
+interface Measures {
+  readonly durations: Durations
+  readonly tracing: Tracing | undefined
+  /** The start of an operation's span. */
+  readonly start: (operation: string) => SpanStart
+}
+
 /** Returns these methods of `target`. Each call is measured, until its promise settles. */
-function measured<T extends Record<N, Operation>, N extends string>(target: T, names: readonly N[], durations: Durations): Pick<T, N> {
+function measured<T extends Record<N, Operation>, N extends string>(target: T, names: readonly N[], { durations, tracing, start }: Measures): Pick<T, N> {
   const measure = (operation: N): Operation => {
-    const call = target[operation].bind(target)
+    const bound = target[operation].bind(target)
+    const started = start(operation)
+    const call: Operation = tracing === undefined ? bound : (...args) => tracing.span(started, () => bound(...args))
     // Finding a series by its labels costs more than counting.
     const series: Record<string, { observe(seconds: number): void }> = {}
     const observe = (outcome: string, startedAtMs: number): void =>
@@ -73,7 +84,11 @@ function measured<T extends Record<N, Operation>, N extends string>(target: T, n
 const storeBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 
 /** Returns the store, with its calls measured in `taproot_store_duration_seconds`. */
-export function measuredStore(registry: Registry, store: Store): Store {
+export function measuredStore(
+  registry: Registry,
+  store: Store,
+  { system, tracing }: { readonly system: string; readonly tracing?: Tracing | undefined },
+): Store {
   const durations = new Histogram({
     name: 'taproot_store_duration_seconds',
     help: 'Time from a call to the store until its answer',
@@ -81,8 +96,13 @@ export function measuredStore(registry: Registry, store: Store): Store {
     buckets: storeBuckets,
     registers: [registry],
   })
+  const start = (operation: string): SpanStart => ({
+    kind: 'client',
+    name: `store ${operation}`,
+    attributes: { 'db.system.name': system, 'db.operation.name': operation },
+  })
   return {
-    ...measured(store, ['get', 'range', 'transact', 'revision', 'fence'], durations),
+    ...measured(store, ['get', 'range', 'transact', 'revision', 'fence'], { durations, tracing, start }),
     // Streams and elections last as long as nothing happens.
     watch: (...args) => store.watch(...args),
     elect: (...args) => store.elect(...args),
@@ -94,7 +114,7 @@ export function measuredStore(registry: Registry, store: Store): Store {
 const upstreamBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 
 /** Returns the upstream, if there is one, with its calls measured in `taproot_upstream_duration_seconds`. */
-export function measuredUpstream(registry: Registry, upstream: Upstream | undefined): Upstream | undefined {
+export function measuredUpstream(registry: Registry, upstream: Upstream | undefined, tracing?: Tracing): Upstream | undefined {
   if (upstream === undefined) return undefined
   const durations = new Histogram({
     name: 'taproot_upstream_duration_seconds',
@@ -103,10 +123,11 @@ export function measuredUpstream(registry: Registry, upstream: Upstream | undefi
     buckets: upstreamBuckets,
     registers: [registry],
   })
+  const measures = { durations, tracing, start: (operation: string): SpanStart => ({ kind: 'part', name: `upstream ${operation}` }) }
   return {
-    ...measured(upstream, ['ready', 'getManifest', 'hasManifest', 'putManifest', 'deleteManifest'], durations),
-    ...measured(upstream, ['statBlob', 'readBlob', 'locateBlob', 'deleteBlob', 'mountBlob'], durations),
-    ...measured(upstream, ['startUpload', 'uploadStatus', 'appendUpload', 'finishUpload', 'cancelUpload'], durations),
+    ...measured(upstream, ['ready', 'getManifest', 'hasManifest', 'putManifest', 'deleteManifest'], measures),
+    ...measured(upstream, ['statBlob', 'readBlob', 'locateBlob', 'deleteBlob', 'mountBlob'], measures),
+    ...measured(upstream, ['startUpload', 'uploadStatus', 'appendUpload', 'finishUpload', 'cancelUpload'], measures),
     close: () => upstream.close(),
   }
 }

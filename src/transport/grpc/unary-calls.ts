@@ -2,9 +2,10 @@ import { toBinary, type DescMessage } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { Metadata, type ServerInterceptingCall, type ServerInterceptingCallInterface, type ServerInterceptor } from '@grpc/grpc-js'
 import type { ClientAddress } from '../../base/client-address.ts'
-import { DomainError, type Code } from '../../base/errors.ts'
+import { codeNames, DomainError, type Code } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
+import type { Tracing } from '../../base/tracing.ts'
 import type { ShownPage } from '../../engine/services.ts'
 import { sendStream } from '../answer-stream.ts'
 import { parseCallHeaders } from '../call-headers.ts'
@@ -138,6 +139,7 @@ export interface UnaryCallOptions {
   /** Returns a new request id, for calls without one. */
   readonly newRequestId: () => string
   readonly metrics?: CallMetrics
+  readonly tracing?: Tracing | undefined
   /** Maximum time in milliseconds for a message to arrive after the server asked for it. */
   readonly messageTimeoutMs: number
   /** Returns the client's address. By default, it is the peer address of the connection. */
@@ -189,6 +191,9 @@ function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, 
   return call
 }
 
+/** The codes that are a fault of the server, by OpenTelemetry's conventions: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. */
+const serverFaults: ReadonlySet<Code | 0> = new Set([2, 4, 12, 13, 14, 15])
+
 /** A call of an API method, which takes one message. Its answer is a message, or a stream of messages. */
 class UnaryCall extends AnsweredCall {
   readonly #row: MethodRow
@@ -214,7 +219,9 @@ class UnaryCall extends AnsweredCall {
     base.start({
       onReceiveMetadata: (metadata) => {
         call = new GrpcCall(this.#row, base, { metadata, ...this.#options })
-        this.#serve(call, sendStatus)
+        const { tracing } = this.#options
+        if (tracing === undefined) void this.#serve(call, sendStatus)
+        else void this.#traced(tracing, call, sendStatus)
       },
       onReceiveMessage: (message: Buffer) => call?.receive(message),
       onReceiveHalfClose: () => call?.receiveEnd(),
@@ -222,7 +229,28 @@ class UnaryCall extends AnsweredCall {
     })
   }
 
-  #serve(call: GrpcCall, sendStatus: ServerInterceptingCallInterface['sendStatus']): void {
+  async #traced(tracing: Tracing, call: GrpcCall, sendStatus: ServerInterceptingCallInterface['sendStatus']): Promise<void> {
+    const { service, rpc } = this.#row
+    const { requestId, traceparent, userAgent } = call.headers
+    const name = `${service}/${rpc}`
+    const attributes = {
+      'rpc.system.name': 'grpc',
+      'rpc.method': name,
+      'client.address': call.remoteAddress,
+      'user_agent.original': userAgent,
+      'taproot.method': callName(this.#row),
+      'taproot.request_id': requestId,
+    }
+    await tracing.span({ kind: 'request', name, traceparent, attributes }, async (span) => {
+      const code = await this.#serve(call, sendStatus)
+      const status = code === 0 ? 'OK' : codeNames[code]
+      span.set({ 'rpc.response.status_code': status })
+      if (serverFaults.has(code)) span.fail(status)
+    })
+  }
+
+  /** Answers the call. Resolves with the code of the answer. Never rejects. */
+  #serve(call: GrpcCall, sendStatus: ServerInterceptingCallInterface['sendStatus']): Promise<Code | 0> {
     const { dispatch, log, metrics } = this.#options
     const row = this.#row
     const method = callName(row)
@@ -236,7 +264,7 @@ class UnaryCall extends AnsweredCall {
       done = undefined
       return this.#sendStream(result, { stream: result.stream, call })
     }
-    const answer = async (): Promise<void> => {
+    const answer = async (): Promise<Code | 0> => {
       const result = await call.answered(dispatched())
       const bytes = answerBinary(row.output, result)
       this.base.sendMetadata(answerMetadata(requestId, result))
@@ -244,18 +272,24 @@ class UnaryCall extends AnsweredCall {
       this.base.sendMessage(bytes, ignore)
       sendStatus({ code: 0, details: 'OK', metadata: null })
       done?.(0)
+      return 0
     }
-    const refuse = (thrown: unknown): void => {
+    const refuse = (thrown: unknown): Code => {
       const error = toDomainError(thrown, { requestId, method, signal: call.signal, log })
       done?.(error.code, error.reason)
       sendStatus(grpcStatus(error, { requestId, domain: row.domain }))
+      return error.code
     }
-    const refuseWithout = (failure: unknown): void => {
+    const refuseWithout = (failure: unknown): Code => {
       log.error('error could not be sent', { requestId, method, error: failure })
       sendStatus({ code: 13, details: 'internal error', metadata: null })
+      return 13
     }
     // An unhandled rejection would end the process.
-    answer().catch(refuse).catch(refuseWithout).catch(ignore)
+    return answer()
+      .catch(refuse)
+      .catch(refuseWithout)
+      .catch(() => 13)
   }
 
   async #sendStream(answer: Answer, { stream, call }: { stream: NonNullable<Answer['stream']>; call: GrpcCall }): Promise<never> {

@@ -5,6 +5,7 @@ import type { Middleware } from 'koa'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
+import type { Span, Tracing } from '../../base/tracing.ts'
 import { jsonPath, type FieldNaming } from '../../base/schema/field-names.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { httpBindings } from '../aliases.ts'
@@ -39,6 +40,7 @@ export interface HttpAppOptions {
   readonly clientAddress?: ClientAddress
   /** Origins whose scripts may read answers; `*` for all. None by default. */
   readonly origins?: readonly string[]
+  readonly tracing?: Tracing | undefined
 }
 
 /** The route of a method that public clients know, and that is not served. */
@@ -128,7 +130,7 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
     if (found !== undefined) await found.route.handle(context, found.match)
     else if ((await options.routes?.serve(context)) !== true) await unrouted(context, index, options.routes)
   }
-  return async (context) => {
+  const answer = async (context: HttpContext): Promise<void> => {
     const { req, res } = context
     const { headers } = req
     const state: HttpState = {
@@ -137,6 +139,7 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
       remoteAddress: addressOf(req, options.clientAddress),
       domain: platformDomain,
       method: 'unknown',
+      route: undefined,
       limits: undefined,
       done: undefined,
     }
@@ -157,6 +160,42 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
       send(context, errorAnswer(context, error, options))
     }
   }
+  const { tracing } = options
+  return tracing === undefined ? answer : traced(tracing, answer)
+}
+
+/** Returns the middleware with a span for each request. */
+function traced(tracing: Tracing, answer: (context: HttpContext) => Promise<void>): Middleware<HttpState> {
+  return (context) => {
+    const { method, headers } = context.req
+    const start = { kind: 'request', name: knownVerb(method), traceparent: headerText(headers['traceparent']) } as const
+    return tracing.span(start, async (span) => {
+      await answer(context)
+      describeRequest(span, context)
+    })
+  }
+}
+
+/** The verb of a request; `HTTP` for one that clients made up. */
+function knownVerb(method = ''): string {
+  return ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'].includes(method) ? method : 'HTTP'
+}
+
+/** Names the span of a request that was answered. The path and the query are no attributes, because those of sign-in contain secrets. */
+function describeRequest(span: Span, { req, res, state }: HttpContext): void {
+  const verb = knownVerb(req.method)
+  const { statusCode } = res
+  if (state.route !== undefined) span.rename(`${verb} ${state.route}`)
+  span.set({
+    'http.request.method': verb === 'HTTP' ? '_OTHER' : verb,
+    'http.route': state.route,
+    'http.response.status_code': statusCode,
+    'client.address': state.remoteAddress,
+    'user_agent.original': state.headers.userAgent,
+    'taproot.method': state.method,
+    'taproot.request_id': state.headers.requestId,
+  })
+  if (statusCode >= 500) span.fail(String(statusCode))
 }
 
 /** Returns the answer for an error in the format of the request's path. */

@@ -18,6 +18,8 @@ export interface HttpState {
   domain: string
   /** The name in the log: `GroupsService.GetGroup`, `GET /oauth`, or `unknown` until a route is found. */
   method: string
+  /** The route's path with variables; undefined until a route is found. */
+  route: string | undefined
   /** Headers with the rate limit of the caller, once the request counted against it. */
   limits: Readonly<Record<string, string>> | undefined
   /** Reports the outcome of the call to the metrics. */
@@ -114,6 +116,7 @@ function codedHeaders({ ETag: etag }: Readonly<Record<string, string>>, coding: 
 export function send(context: HttpContext, answer: HttpAnswer): void {
   const { status, headers, body } = answer
   context.respond = false
+  context.res.statusCode = status
   const coding = codingFor(context, { type: headers['Content-Type'], bytes: lengthOf(body) })
   if (coding === undefined) return sendAsIs(context, answer)
   const coded = { status, headers: { ...headers, ...codedHeaders(headers, coding) } }

@@ -107,6 +107,7 @@ function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
     const { state } = context
     state.domain = method.row.domain
     state.method = name
+    state.route = method.binding.template
     state.done = options.metrics?.start(name, 'http')
     const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
     if (answer.more !== undefined) {

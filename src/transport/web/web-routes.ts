@@ -57,6 +57,7 @@ export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
 async function answer(route: WebRoute, context: HttpContext, params: WebRequest['params']): Promise<void> {
   const { state } = context
   state.method = `${route.method} ${route.path}`
+  state.route = route.path
   try {
     const request = webRequest(context, params)
     route.limit?.(request)

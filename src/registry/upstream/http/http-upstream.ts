@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { algorithmOf, digestOf, type Digest } from '../../../base/digest.ts'
 import type { Clock } from '../../../base/runtime.ts'
+import type { Tracing } from '../../../base/tracing.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { readBounded, consuming } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
@@ -39,6 +40,7 @@ export interface HttpUpstreamOptions {
    */
   readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
+  readonly tracing?: Tracing | undefined
   /** Default: 30 s until a response begins, 10 minutes to finish an upload, 60 s between two pieces of a body. */
   readonly timeouts?: Partial<UpstreamTimeouts>
 }
@@ -57,7 +59,7 @@ class RegistryUpstream implements Upstream {
   readonly #prefix: string
   readonly #passRedirects: HttpUpstreamOptions['passRedirects']
 
-  constructor({ url, prefix = '', username, password, ca, passRedirects, clock, timeouts }: HttpUpstreamOptions) {
+  constructor({ url, prefix = '', username, password, ca, passRedirects, clock, tracing, timeouts }: HttpUpstreamOptions) {
     const { origin, pathname, protocol } = new URL(url)
     if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream must be http or https, without a path')
     const first = prefix.replace(/\/$/, '')
@@ -66,7 +68,7 @@ class RegistryUpstream implements Upstream {
     const all = { ...defaultTimeouts, ...timeouts }
     this.#passRedirects = passRedirects
     this.#prefix = first === '' ? '' : `${first}/`
-    this.#client = new RegistryClient({ origin, account, ca, clock, timeouts: all })
+    this.#client = new RegistryClient({ origin, account, ca, clock, tracing, timeouts: all })
     this.#uploads = new HttpUploads(this.#client, { nameOf: (repo) => this.#nameOf(repo), finishMs: all.finishMs })
   }
 

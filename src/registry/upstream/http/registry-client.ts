@@ -2,6 +2,7 @@ import { rootCertificates } from 'node:tls'
 import type { Readable } from 'node:stream'
 import { Agent, errors, request, type Dispatcher } from 'undici'
 import type { Clock } from '../../../base/runtime.ts'
+import type { Tracing } from '../../../base/tracing.ts'
 import { untilAborted } from '../../../base/timing.ts'
 import { BodyError } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
@@ -23,6 +24,7 @@ export interface RegistryClientOptions {
   /** Returns the CA certificates (PEM) to trust in place of the system's. Called for each connection. */
   readonly ca: (() => string) | undefined
   readonly clock: Clock
+  readonly tracing?: Tracing | undefined
   readonly timeouts: UpstreamTimeouts
 }
 
@@ -131,18 +133,38 @@ export class RegistryClient {
   /** Sends a request. If the connection breaks before a response and the request can be repeated, tries a second time. */
   async #exchange(asked: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
-      return await this.#once(asked, signal)
+      return await this.#traced(asked, signal)
     } catch (error) {
       signal.throwIfAborted()
       if (error instanceof BodyError) throw error.reason
       if (asked.stream !== undefined || !isBroken(error)) throw connectionError(error)
     }
     try {
-      return await this.#once(asked, signal)
+      return await this.#traced(asked, signal)
     } catch (error) {
       signal.throwIfAborted()
       throw connectionError(error)
     }
+  }
+
+  /**
+   * Sends a request once, in a span that ends when the response begins. The registry gets `traceparent` if the span is recorded. Storage that it redirects to
+   * gets none, because it may belong to others.
+   */
+  #traced(asked: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
+    const { tracing, origin } = this.#options
+    if (tracing === undefined) return this.#once(asked, signal)
+    const { method, url } = asked
+    const attributes = { 'http.request.method': method, 'server.address': url.hostname, 'server.port': portOf(url) }
+    return tracing.span({ kind: 'client', name: method, attributes }, async (span) => {
+      const traceparent = url.origin === origin ? tracing.traceparent() : undefined
+      const answer = await this.#once(traceparent === undefined ? asked : { ...asked, headers: { ...asked.headers, traceparent } }, signal)
+      const { statusCode } = answer
+      span.set({ 'http.response.status_code': statusCode })
+      // A 404 answers the question whether the registry has content, and a 401 asks for credentials.
+      if (statusCode >= 400 && statusCode !== 404 && statusCode !== 401) span.fail(String(statusCode))
+      return answer
+    })
   }
 
   async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
@@ -193,6 +215,10 @@ interface Tried {
 }
 
 type UpstreamExchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
+
+function portOf({ port, protocol }: URL): number {
+  return port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port)
+}
 
 /** Returns the target URL of a redirect. */
 async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; hop: number }): Promise<URL> {
