@@ -23,6 +23,7 @@ export const partSets = {
   clients: [
     ...[
       'buildah',
+      'collector',
       'containerd',
       'containerd-shim-runc-v2',
       'cosign',

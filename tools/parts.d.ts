@@ -6,6 +6,7 @@ export type PartName =
   | 'base-image'
   | 'buildah'
   | 'cni-plugins'
+  | 'collector'
   | 'containerd'
   | 'containerd-shim-runc-v2'
   | 'coredns'

@@ -32,6 +32,7 @@ const parts = {
   'base-image': { linuxOnly: true, provide: provideBaseImage },
   buildah: { debianPackage: 'buildah' },
   'cni-plugins': { debianPackage: 'containernetworking-plugins', program: 'host-local', directories: ['/usr/lib/cni', '/opt/cni/bin'] },
+  collector: { goPackage: '.' },
   containerd: containerd('containerd'),
   'containerd-shim-runc-v2': containerd('containerd-shim-runc-v2'),
   coredns: { goPackage: 'github.com/coredns/coredns' },

@@ -1,11 +1,16 @@
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Tracing } from '../../../src/base/tracing.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import type { RunningTracing } from '../../../src/server/telemetry/tracing.ts'
+import { sinkAuthority, startSink } from '../../events/sink.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'
+import { importDocuments, osvDocument } from '../../support/import-advisories.ts'
 import { startRegistry, type DistributionRegistry } from '../../support/parts/registry.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
@@ -53,8 +58,12 @@ describeWithPart('registry', 'tracing of a whole server', () => {
   let organisation: Organisation
   let client: OciClient
   let name: string
+  let folder: string
 
   beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'taproot-tracing-'))
+    const caFile = join(folder, 'sinks.pem')
+    await writeFile(caFile, sinkAuthority.certificate)
     receiver = await startTraceReceiver()
     tracing = await openTracingWith(
       { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=one', OTEL_SERVICE_NAME: 'mine', OTEL_BSP_SCHEDULE_DELAY: '20' },
@@ -62,7 +71,14 @@ describeWithPart('registry', 'tracing of a whole server', () => {
     )
     registry = await startRegistry()
     recorder = await startRecorder(registry.url)
-    server = await startTestServer({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: recorder.url }, tracing })
+    server = await startTestServer({
+      env: {
+        TAPROOT_REGISTRY_UPSTREAM_URL: recorder.url,
+        TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]',
+        TAPROOT_EVENTS_CA_FILE: caFile,
+      },
+      tracing,
+    })
     organisation = await makeOrganisation(server)
     const { group, owner, token } = organisation
     name = String(ok(await server.rest.call('GetGroup', { uid: group }, { token }))['name'])
@@ -77,6 +93,7 @@ describeWithPart('registry', 'tracing of a whole server', () => {
     await recorder.stop()
     await registry.stop()
     await receiver.stop()
+    await rm(folder, { recursive: true })
   })
 
   const inTrace = (traceId: string): readonly ReceivedSpan[] => receiver.spans.filter((span) => span.traceId === traceId)
@@ -147,6 +164,48 @@ describeWithPart('registry', 'tracing of a whole server', () => {
     const root = await receiver.span((span) => span.attributes['taproot.request_id'] === requestId)
     expect(root).toMatchObject({ failed: false, attributes: { 'http.response.status_code': 401 } })
     expect(root.attributes).not.toHaveProperty('taproot.identity_uid')
+  })
+
+  test('a sign-in to the registry host has a span', async () => {
+    const caller = callerSpan()
+    const { host } = server.config.registry
+    expect((await client.send('GET', `/token?service=${host}`, { headers: { traceparent: caller.traceparent } })).status).toBe(200)
+    const root = await receiver.span((span) => span.traceId === caller.traceId && span.kind === 'server')
+    expect(root).toMatchObject({
+      name: 'GET token',
+      kind: 'server',
+      attributes: { 'taproot.identity_uid': organisation.owner, 'http.response.status_code': 200 },
+    })
+  })
+
+  test('the delivery of an event begins a trace, which links to the request that caused the event', async () => {
+    const { group, token } = organisation
+    const sink = await startSink()
+    onTestFinished(() => sink.close())
+    const subscription = { sink: sink.url, types: ['dev.taproot.api.iam.group.'] }
+    const { uid } = ok(await server.rest.call('CreateSubscription', { parent: group, subscription }, { token }))
+    const caller = callerSpan()
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', traceparent: caller.traceparent }
+    const body = JSON.stringify({ name: freshName('group') })
+    expect((await fetch(`${server.config.baseUrl}/iam/v2/groups/${group}`, { method: 'POST', headers, body })).status).toBe(200)
+    const delivery = await receiver.span((span) => span.name === 'event delivery' && span.links.includes(caller.traceId))
+    expect(delivery).toMatchObject({
+      kind: 'internal',
+      parentSpanId: '',
+      failed: false,
+      attributes: { 'taproot.event_type': expect.stringContaining('iam.group.created'), 'taproot.subscription_uid': uid, 'http.response.status_code': 200 },
+    })
+    expect(delivery.traceId).not.toBe(caller.traceId)
+  })
+
+  test('an import of catalogues is one trace', async () => {
+    await importDocuments(server, organisation.group, [osvDocument(freshName('OSV'))])
+    const root = await receiver.span((span) => span.name === 'catalogue import')
+    expect(root).toMatchObject({
+      failed: false,
+      attributes: { 'taproot.import.documents': 1, 'taproot.import.refused': 0, 'taproot.import.kinds': 'advisories vulnerabilities' },
+    })
+    expect(inTrace(root.traceId).map((span) => span.name)).toEqual(expect.arrayContaining(['store transact', 'upstream putManifest']))
   })
 
   test('a failure of the upstream fails the spans of the request', async () => {

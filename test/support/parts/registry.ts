@@ -50,6 +50,8 @@ export interface RegistryOptions {
    * file).
    */
   readonly auth?: 'basic' | { readonly realm: string; readonly service: string; readonly issuer: string; readonly jwksFile: string }
+  /** The OTLP endpoint for its traces; none by default. */
+  readonly traces?: string
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
   /** Top-level keys of its configuration, which replace the settings here. */
@@ -67,7 +69,7 @@ export async function startRegistry(options: RegistryOptions = {}): Promise<Dist
   const file = join(directory, 'config.yml')
   await writeFile(join(directory, 'htpasswd'), passwordFile)
   await writeFile(file, options.configurationFile === undefined ? configurationOf(options, directory) : await readFile(options.configurationFile))
-  const registry = new RegistryProcess([program, 'serve', file], { dir, port, directory, tls: options.tls !== undefined })
+  const registry = new RegistryProcess([program, 'serve', file], { dir, port, directory, tls: options.tls !== undefined, traces: options.traces })
   try {
     await registry.restart()
   } catch (error) {
@@ -98,12 +100,17 @@ class RegistryProcess implements DistributionRegistry {
   readonly dir: string
   readonly #command: readonly string[]
   readonly #directory: string
+  readonly #traces: Readonly<Record<string, string>>
   #process: ChildProcess | undefined
   #output = ''
 
-  constructor(command: readonly string[], place: { dir: string; port: number; directory: string; tls: boolean }) {
+  constructor(command: readonly string[], place: { dir: string; port: number; directory: string; tls: boolean; traces: string | undefined }) {
     this.#command = command
     this.#directory = place.directory
+    this.#traces =
+      place.traces === undefined
+        ? { OTEL_TRACES_EXPORTER: 'none' }
+        : { OTEL_TRACES_EXPORTER: 'otlp', OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', OTEL_EXPORTER_OTLP_ENDPOINT: place.traces }
     this.dir = place.dir
     this.port = place.port
     this.url = `${place.tls ? 'https' : 'http'}://127.0.0.1:${place.port}`
@@ -119,7 +126,7 @@ class RegistryProcess implements DistributionRegistry {
 
   async restart(): Promise<void> {
     const [program = '', ...args] = this.#command
-    const settings = { REGISTRY_HTTP_ADDR: `127.0.0.1:${this.port}`, REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY: this.dir, OTEL_TRACES_EXPORTER: 'none' }
+    const settings = { REGISTRY_HTTP_ADDR: `127.0.0.1:${this.port}`, REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY: this.dir, ...this.#traces }
     const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...settings } })
     child.stderr.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-8000)))
     this.#process = child
