@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Context, Link, Span as RecordedSpan, SpanContext, SpanKind } from '@opentelemetry/api'
-import type { Sampler, SpanExporter } from '@opentelemetry/sdk-trace'
+import type { SpanExporter } from '@opentelemetry/sdk-trace'
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { fractionOf, type Random } from '../../base/runtime.ts'
@@ -47,6 +47,9 @@ type Packages = Awaited<ReturnType<typeof loadPackages>>
 
 const traceparentPattern = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/
 
+/** The flag of `traceparent` that says that the caller records its trace. */
+const sampledFlag = 1
+
 /** The span that a header `traceparent` names; undefined if there is none, or if it is malformed. Drops `tracestate` and baggage, which strangers write. */
 function remoteSpan(traceparent: string | undefined): SpanContext | undefined {
   const [, traceId, spanId, flags] = traceparentPattern.exec(traceparent ?? '') ?? []
@@ -56,20 +59,11 @@ function remoteSpan(traceparent: string | undefined): SpanContext | undefined {
 
 /**
  * Decides at the start of a request or job whether its trace is recorded. No header of a caller can make this process record more than its ratio. The decision
- * is random, and does not depend on the trace id.
+ * is random, and does not depend on the trace id. What is not recorded costs only this decision.
  */
-function createSampler({ sdk, api }: Packages, { ratio, obeysNotSampled }: Sampling, random: Random): Sampler {
-  const { NOT_RECORD, RECORD_AND_SAMPLED } = sdk.SamplingDecision
-  return {
-    shouldSample(context) {
-      const parent = api.trace.getSpanContext(context)
-      const isSampled = parent !== undefined && (parent.traceFlags & api.TraceFlags.SAMPLED) !== 0
-      if (parent !== undefined && parent.isRemote !== true) return { decision: isSampled ? RECORD_AND_SAMPLED : NOT_RECORD }
-      if (parent !== undefined && obeysNotSampled && !isSampled) return { decision: NOT_RECORD }
-      return { decision: fractionOf(random) < ratio ? RECORD_AND_SAMPLED : NOT_RECORD }
-    },
-    toString: () => `Taproot{${ratio}}`,
-  }
+function isRecorded(caller: SpanContext | undefined, { ratio, obeysNotSampled }: Sampling, random: Random): boolean {
+  const isSampled = caller === undefined || (caller.traceFlags & sampledFlag) !== 0
+  return (isSampled || !obeysNotSampled) && fractionOf(random) < ratio
 }
 
 /** Wraps an exporter: logs that the collector does not accept spans, at most once in five minutes, and logs when it does again. */
@@ -116,6 +110,8 @@ function definedOf(attributes: SpanAttributes = {}): Record<string, string | num
 
 class OtelTracing implements RunningTracing {
   readonly #packages: Packages
+  readonly #sampling: Sampling
+  readonly #random: Random
   readonly #provider: InstanceType<Packages['sdk']['TracerProvider']>
   readonly #tracer: ReturnType<InstanceType<Packages['sdk']['TracerProvider']>['getTracer']>
   readonly #contexts: InstanceType<Packages['AsyncLocalStorageContextManager']>
@@ -125,13 +121,15 @@ class OtelTracing implements RunningTracing {
     const { api, sdk, OTLPTraceExporter, AsyncLocalStorageContextManager, resources } = packages
     const { CLIENT, INTERNAL, SERVER } = api.SpanKind
     this.#packages = packages
+    this.#sampling = settings.sampling
+    this.#random = random
     this.#kinds = { request: SERVER, job: INTERNAL, client: CLIENT, part: INTERNAL }
     // No part is registered globally: tracing reaches the code only as `Tracing`.
     this.#contexts = new AsyncLocalStorageContextManager().enable()
     const own = { 'service.name': 'taproot', 'service.version': version(), 'taproot.role': role }
     const detectors = [resources.serviceInstanceIdDetector, resources.hostDetector, resources.resourceAttributesEnvDetector, resources.serviceNameEnvDetector]
     this.#provider = new sdk.TracerProvider({
-      sampler: createSampler(packages, settings.sampling, random),
+      sampler: new sdk.AlwaysOnSampler(),
       resource: resources.defaultResource().merge(resources.resourceFromAttributes(own)).merge(resources.detectResources({ detectors })),
       spanLimits: { attributeValueLengthLimit: maxTextLength },
       spanProcessors: [new sdk.BatchSpanProcessor({ ...settings.queue, exporter: withLog(new OTLPTraceExporter(), log) })],
@@ -140,11 +138,10 @@ class OtelTracing implements RunningTracing {
   }
 
   span<T>(start: SpanStart, work: (span: Span) => Promise<T>): Promise<T> {
-    const { trace } = this.#packages.api
-    const { context, links } = this.#parentOf(start)
-    if (context === undefined) return work(noSpan)
-    const span = this.#tracer.startSpan(start.name, { kind: this.#kinds[start.kind], attributes: definedOf(start.attributes), links }, context)
-    return this.#contexts.with(trace.setSpan(context, span), () => (span.isRecording() ? this.#recorded(span, work) : work(noSpan)))
+    const { kind, traceparent } = start
+    if (kind === 'request' || kind === 'job') return this.#trace(start, remoteSpan(traceparent), work)
+    if (this.#active() === undefined) return work(noSpan)
+    return this.#recorded({ start, context: this.#contexts.active(), links: [] }, work)
   }
 
   annotate(attributes: SpanAttributes): void {
@@ -170,16 +167,27 @@ class OtelTracing implements RunningTracing {
     return span?.isRecording() === true ? span : undefined
   }
 
-  /** The context in which a span starts; undefined for a part of work that has no span. */
-  #parentOf({ kind, traceparent }: SpanStart): { readonly context: Context | undefined; readonly links: Link[] } {
+  /** Begins a trace, or this process's part of it. */
+  #trace<T>(start: SpanStart, caller: SpanContext | undefined, work: (span: Span) => Promise<T>): Promise<T> {
     const { ROOT_CONTEXT, trace } = this.#packages.api
-    const remote = remoteSpan(traceparent)
-    if (kind === 'request') return { context: remote === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, remote), links: [] }
-    if (kind === 'job') return { context: ROOT_CONTEXT, links: remote === undefined ? [] : [{ context: remote }] }
-    return { context: this.#active() === undefined ? undefined : this.#contexts.active(), links: [] }
+    const isJob = start.kind === 'job'
+    if (!isRecorded(isJob ? undefined : caller, this.#sampling, this.#random)) {
+      // Usually no work is active here: then nothing has to keep it away.
+      return this.#active() === undefined ? work(noSpan) : this.#contexts.with(ROOT_CONTEXT, () => work(noSpan))
+    }
+    if (caller === undefined) return this.#recorded({ start, context: ROOT_CONTEXT, links: [] }, work)
+    if (isJob) return this.#recorded({ start, context: ROOT_CONTEXT, links: [{ context: caller }] }, work)
+    return this.#recorded({ start, context: trace.setSpanContext(ROOT_CONTEXT, caller), links: [] }, work)
   }
 
-  async #recorded<T>(span: RecordedSpan, work: (span: Span) => Promise<T>): Promise<T> {
+  #recorded<T>({ start, context, links }: { start: SpanStart; context: Context; links: Link[] }, work: (span: Span) => Promise<T>): Promise<T> {
+    const { trace } = this.#packages.api
+    const span = this.#tracer.startSpan(start.name, { kind: this.#kinds[start.kind], attributes: definedOf(start.attributes), links }, context)
+    return this.#contexts.with(trace.setSpan(context, span), () => this.#ended(span, work))
+  }
+
+  /** Runs the work of a span, and ends the span. */
+  async #ended<T>(span: RecordedSpan, work: (span: Span) => Promise<T>): Promise<T> {
     const fail = (type: string): void => void span.setStatus({ code: this.#packages.api.SpanStatusCode.ERROR }).setAttribute('error.type', type)
     try {
       return await work({

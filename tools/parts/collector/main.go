@@ -29,6 +29,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "collector", Description: "a collector for tests", Version: "0.165.0"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			DefaultScheme:     "yaml",
 			ProviderFactories: []confmap.ProviderFactory{yamlprovider.NewFactory()},
 		}},
 	})
