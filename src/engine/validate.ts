@@ -6,7 +6,7 @@ import { DomainError, maxViolations, type FieldViolation } from '../base/errors.
 import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { lengthViolation, longTextViolation } from '../base/schema/list-limit.ts'
-import { isTime } from '../base/whole-milliseconds.ts'
+import { isTime } from '../base/schema/whole-milliseconds.ts'
 
 const validator = createValidator()
 
