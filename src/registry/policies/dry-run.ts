@@ -12,7 +12,7 @@ import { notFound } from '../../engine/errors.ts'
 import type { Position } from '../../engine/log/log-index.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import { openPage } from '../../engine/read.ts'
-import { callerOf, type Context, type Handler, type PullTrials, type Services, type TriedPull } from '../../engine/services.ts'
+import { callerOf, turnOf, type Context, type Handler, type PullTrials, type Services, type TriedPull } from '../../engine/services.ts'
 import {
   DryRunPullPolicyResponseSchema,
   DryRunPullPolicyResponse_PulledManifestSchema,
@@ -205,6 +205,12 @@ async function triedPage(services: Services, context: Context, tried: { trials: 
   return { manifests, count }
 }
 
+/** Rejects with code 14 while this process loads contents or advisories. A pull takes that for not known, but who plans a policy can wait for the answer. */
+async function assertLoaded({ imageContents, catalogue }: Services, context: Context, [pull]: readonly LastPull[]): Promise<void> {
+  catalogue('advisories')
+  if (pull !== undefined) await imageContents?.imagesAmong([pull], turnOf(context))
+}
+
 /** Returns the function that ends a dry run. Throws code 8 if its organisation has as many as it may. */
 function begin(parent: Uid): () => void {
   const end = running.take([rootOf(parent)])
@@ -231,6 +237,7 @@ export const dryRunPullPolicy: Handler = async (services, context, message) => {
     // One more tells whether there is another page.
     const { pulls, end: last } = await lastPulls(services, { parent, startMs, end: upTo, limit: skip + size + 1 }, signal)
     const page = pulls.slice(skip, skip + size)
+    await assertLoaded(services, context, page)
     const { manifests, count } = await triedPage(services, context, { trials, page, change })
     const next = skip + count
     const cursor = { key: [last.revision, last.key, next], queryHash, issuedMs: services.clock.now() }

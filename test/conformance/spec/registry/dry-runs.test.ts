@@ -2,6 +2,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { create, type JsonObject } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
+import { DomainError } from '../../../../src/base/errors.ts'
 import { hexOf } from '../../../../src/base/digest.ts'
 import { DryRunPullPolicyResponse_VerdictSchema } from '../../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
@@ -247,6 +248,34 @@ suite('dry runs of pull policies', (spec) => {
     } finally {
       trying.mockRestore()
     }
+  })
+
+  // docs/spec/registry.md#dry-runs
+  test('a process that still loads contents or advisories answers code 14, not that nothing is known', async () => {
+    const world = await makeImageWorld(spec.server)
+    await pushPackages(world, '1.0', { musl: '1' })
+    await pull(world, '1.0')
+    await untilPulled(world, 1)
+    const { services } = spec.server.running.engine
+    const { imageContents } = services
+    if (imageContents === undefined) throw new Error('the server knows no contents')
+    const loading = (): never => {
+      throw new DomainError(14, 'they are being loaded; try again', { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
+    }
+    const pullPolicy = { name: 'planned', rules: [{ maxSeverity: 'HIGH', mode: 'ENFORCE' }] }
+    for (const start of [
+      () => vi.spyOn(services, 'catalogue').mockImplementation(loading),
+      () => vi.spyOn(imageContents, 'imagesAmong').mockImplementation(async () => loading()),
+    ]) {
+      const spied = start()
+      try {
+        const { code, details } = await spec.call('DryRunPullPolicy', { parent: world.group, pullPolicy }, { token: world.token })
+        expect([code, details['ErrorInfo']?.['reason']]).toEqual([14, 'CATALOGUE_LOADING'])
+      } finally {
+        spied.mockRestore()
+      }
+    }
+    expect(await decisionsIn(world, { pullPolicy })).toEqual(['ALLOWED'])
   })
 
   // docs/spec/registry.md#dry-runs
