@@ -22,7 +22,7 @@ RUN install -d -o 65532 -g 65532 .compile-cache
 USER 65532:65532
 RUN export NODE_COMPILE_CACHE=/opt/taproot/.compile-cache \
     && node bin/taproot.js --version \
-    && node --eval "await import('/opt/taproot/src/server/run.ts'); await import('/opt/taproot/src/server/controller-role.ts')" \
+    && node --eval "await import('/opt/taproot/src/server/run.ts'); await import('/opt/taproot/src/server/controller-role.ts'); await (await import('/opt/taproot/src/server/telemetry/tracing.ts')).loadPackages()" \
     && chmod -R a+rX .compile-cache
 
 FROM ${BASE}

@@ -32,7 +32,7 @@ export interface TracingOptions {
 }
 
 /** The packages of OpenTelemetry. They are loaded only if tracing is on, because that takes a few hundred milliseconds. */
-async function loadPackages() {
+export async function loadPackages() {
   const [api, sdk, { OTLPTraceExporter }, { AsyncLocalStorageContextManager }, resources] = await Promise.all([
     import('@opentelemetry/api'),
     import('@opentelemetry/sdk-trace'),
