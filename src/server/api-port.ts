@@ -39,10 +39,15 @@ function documentRoute(path: string, document: () => unknown): WebRoute {
 }
 
 /** Returns the routes of discovery and key documents: for the platform's issuer, and in role `dev` also for the development issuer. */
-function documentRoutes(options: { baseUrl: string; keys: readonly { keySet(): KeySet }[]; devIssuer: DevIssuer | undefined }): WebRoute[] {
-  const { baseUrl, keys, devIssuer } = options
+function documentRoutes(options: {
+  baseUrl: string
+  registryHost: string | undefined
+  keys: readonly { keySet(): KeySet }[]
+  devIssuer: DevIssuer | undefined
+}): WebRoute[] {
+  const { baseUrl, registryHost, keys, devIssuer } = options
   const routes = [
-    documentRoute('/.well-known/openid-configuration', () => platformDiscovery(baseUrl)),
+    documentRoute('/.well-known/openid-configuration', () => platformDiscovery(baseUrl, registryHost)),
     documentRoute('/.well-known/jwks.json', () => jwksDocument(...keys.map((some) => some.keySet()))),
   ]
   if (devIssuer === undefined) return routes
@@ -101,12 +106,13 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
     tracing: services.tracing,
   }
   const { baseUrl } = config
+  const registryHost = config.tokens.audiences.includes(config.registry.host) ? config.registry.host : undefined
   const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
   const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
   const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
   const encoders = createJsonEncoders()
   const exports = exportRoutes({ services, admit: createAdmission(pipeline), encoders, baseUrl })
-  const documents = documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer })
+  const documents = documentRoutes({ baseUrl, registryHost, keys: [signingKeys, eventKeys], devIssuer })
   const routes = [...documents, ...descriptionRoutes({ limit }), ...loginRoutes(login), ...scimRoutes(scim), ...exports]
   const preview = config.compat.namespaces.length > 0
   const rest = createHttpApi({ ...shared, encoders, routes: createWebRoutes(routes), preview, unserved: unservedRoutes })

@@ -23,10 +23,12 @@ export interface DiscoveryDocument {
   readonly subject_types_supported: readonly string[]
   readonly id_token_signing_alg_values_supported: readonly string[]
   readonly claims_supported: readonly string[]
+  /** The registry host, if access tokens can be issued for it. Clients then request it as another audience. */
+  readonly registry_host?: string
 }
 
 /** Returns the discovery document of the platform's issuer. It only names endpoints that exist. */
-export function platformDiscovery(baseUrl: string): DiscoveryDocument {
+export function platformDiscovery(baseUrl: string, registryHost?: string): DiscoveryDocument {
   const base = baseUrl.replace(/\/$/, '')
   return {
     issuer: baseUrl,
@@ -42,6 +44,7 @@ export function platformDiscovery(baseUrl: string): DiscoveryDocument {
     // ES256 is listed for those who verify events, which are signed with it.
     id_token_signing_alg_values_supported: [signingAlgorithm, es256],
     claims_supported: ['iss', 'sub', 'aud', 'iat', 'exp', 'jti', 'act', 'cap', 'email', 'email_verified', 'upstream'],
+    ...(registryHost === undefined ? {} : { registry_host: registryHost }),
   }
 }
 

@@ -173,6 +173,7 @@ describe('signing keys', () => {
       jwks_uri: 'http://localhost:8080/.well-known/jwks.json',
       id_token_signing_alg_values_supported: ['RS256', 'ES256'],
     })
+    expect(platformDiscovery('http://localhost:8080')).not.toHaveProperty('registry_host')
   })
 })
 

@@ -191,6 +191,7 @@ specSuite(
     test.for<[string, Record<string, string>, string]>([
       ['no client id', {}, 'invalid_client'],
       ['the audience of another platform', { client_id: 'https://elsewhere.example' }, 'invalid_client'],
+      ['an audience of another platform', { client_id: 'ours', audience: 'https://elsewhere.example' }, 'invalid_target'],
       ['a scope that is neither of OpenID Connect nor a uid', { client_id: 'ours', scope: 'everything' }, 'invalid_scope'],
     ])('a device that asks with %s gets an error in the formats of OAuth and of the API', async ([, form, error]) => {
       const asked = form['client_id'] === 'ours' ? { ...form, client_id: baseUrl() } : form
@@ -199,6 +200,22 @@ specSuite(
         400,
         expect.objectContaining({ error, error_description: body['message'], code: 3, details: expect.any(Array) as unknown[] }),
       ])
+    })
+
+    // docs/spec/tokens.md#device-sign-in
+    test('a device gets a token for the registry host too, as the page shows, and refreshes for each audience', async () => {
+      const org = await withProvider()
+      const discovery = (await (await fetch(`${baseUrl()}/.well-known/openid-configuration`)).json()) as Record<string, string>
+      const { registry_host: host = '' } = discovery
+      expect(host).toBe(spec.server.config.registry.host)
+      const { body } = await post('/oauth/device_authorization', { client_id: baseUrl(), audience: `${host}, ${baseUrl()}`, scope: 'offline_access' })
+      const link = { user_code: String(body['user_code']), idp_id: org.provider }
+      expect(await (await fetch(oauthUrl(link))).text()).toContain(`<dd>${baseUrl()}, ${host}</dd>`)
+      await signIn(freshName('person'), link)
+      const { access_token, refresh_token } = (await poll(String(body['device_code']))).body
+      expect(decodeJwt(String(access_token))).toMatchObject({ aud: [baseUrl(), host] })
+      const next = await post('/oauth/token', { grant_type: 'refresh_token', refresh_token: String(refresh_token), client_id: host })
+      expect(decodeJwt(String(next.body['access_token']))).toMatchObject({ aud: host })
     })
 
     test('the page shows in advance what a device gets: what the device requested, whatever the link contains', async () => {

@@ -14,6 +14,7 @@ import { readFields, type WebRequest } from '../../../transport/web/web-request.
 import type { WebRoute } from '../../../transport/web/web-routes.ts'
 import { loginUrl, assertIssued, pageErrors, type LoginOptions } from './login-ends.ts'
 import { devicePage } from './login-pages.js'
+import { listedIn } from './login-request.ts'
 import { refreshed } from './people-endpoints.ts'
 import { addressKey, RateLimiter } from '../../../transport/rate-limit.ts'
 
@@ -38,6 +39,7 @@ const maxScopes = 8
 /** OAuth error names by the name of the invalid form field. */
 const namesOfFields: Readonly<Record<string, string>> = {
   client_id: 'invalid_client',
+  audience: 'invalid_target',
   scope: 'invalid_scope',
   grant_type: 'unsupported_grant_type',
   device_code: 'invalid_grant',
@@ -71,7 +73,7 @@ const oauthErrors: ErrorForm = (thrown, requestId) => {
   return errorAnswer(error, requestId, { error: oauthName(error), error_description: error.message })
 }
 
-const fields = ['client_id', 'scope', 'grant_type', 'device_code', 'refresh_token', 'token'] as const
+const fields = ['client_id', 'audience', 'scope', 'grant_type', 'device_code', 'refresh_token', 'token'] as const
 type DeviceForm = Readonly<Partial<Record<(typeof fields)[number], string>>>
 
 /** Returns the group uids among the scopes. Throws code 3. */
@@ -82,12 +84,14 @@ function groupsIn(scope: string): string[] {
   return groups
 }
 
-/** Returns the token that a device requests. The client id is its audience. */
-function requestedIn(options: LoginOptions, { client_id: clientId, scope = '' }: DeviceForm, remoteAddress: string): RequestedDeviceLogin {
+/** Returns the token that a device requests. Its audiences are the client id and those of `audience`. */
+function requestedIn(options: LoginOptions, { client_id: clientId, audience = '', scope = '' }: DeviceForm, remoteAddress: string): RequestedDeviceLogin {
   if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: set it to the audience of the token, such as the URL of this platform')
   const scopes = groupsIn(scope)
   assertIssued(options, { aud: [clientId], scopes, cap: [] }, 'client_id')
-  return { clientId, audiences: [clientId], scopes, refresh: scope.split(' ').includes('offline_access'), remoteAddress }
+  const audiences = [...new Set([clientId, ...listedIn(audience)])]
+  assertIssued(options, { aud: audiences, scopes, cap: [] }, 'audience')
+  return { clientId, audiences, scopes, refresh: scope.split(' ').includes('offline_access'), remoteAddress }
 }
 
 /** Handles a form that an OAuth client posts. */

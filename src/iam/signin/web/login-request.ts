@@ -66,10 +66,17 @@ function isTrue(text: string | null): boolean {
   return text === 'true' || text === '1'
 }
 
+/** Returns the values of a comma-separated list. */
+export function listedIn(list: string): string[] {
+  return list
+    .split(',')
+    .map((text) => text.trim())
+    .filter((text) => text !== '')
+}
+
 /** Returns the values of a parameter that is comma-separated, repeated, or both. */
 function listOf(query: URLSearchParams, name: string): string[] {
-  const texts = query.getAll(name).flatMap((text) => text.split(','))
-  return texts.map((text) => text.trim()).filter((text) => text !== '')
+  return query.getAll(name).flatMap(listedIn)
 }
 
 function assertKnown(query: URLSearchParams): void {

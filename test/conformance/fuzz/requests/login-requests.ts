@@ -61,7 +61,7 @@ export const loginEndpoints: readonly OtherRequest[] = [
   apiClient('GET /orgcheck', ['status'], () => ({ path: '/orgcheck', query: [['name', 'example.com']] })),
   apiClient('POST /oauth/device_authorization', ['oauth'], ({ baseUrl, group }, random) => ({
     path: '/oauth/device_authorization',
-    form: [['client_id', baseUrl], ...maybe(random, ['scope', `openid offline_access ${group}`])],
+    form: [['client_id', baseUrl], ...maybe(random, ['audience', baseUrl], ['scope', `openid offline_access ${group}`])],
   })),
   {
     ...apiClient('POST /oauth/token', ['oauth'], ({ baseUrl, deviceCodes }, random) => ({
