@@ -36,6 +36,7 @@ LABEL org.opencontainers.image.title="taproot" \
 COPY --from=build --chown=0:0 /opt/taproot /opt/taproot
 RUN ln -s /opt/taproot/bin/taproot.js /usr/local/bin/taproot \
     && ln -s /opt/taproot/bin/kubectl-taproot.js /usr/local/bin/kubectl-taproot \
+    && ln -s /opt/taproot/bin/docker-credential-taproot.js /usr/local/bin/docker-credential-taproot \
     && install -d -o 65532 -g 65532 /var/lib/taproot
 ENV NODE_ENV=production NODE_COMPILE_CACHE=/opt/taproot/.compile-cache HOME=/var/lib/taproot
 WORKDIR /var/lib/taproot

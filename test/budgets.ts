@@ -46,7 +46,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   bench: 28,
   cache: 45,
   catalogue: 72,
-  cli: 70,
+  cli: 90,
   config: 14,
   contents: 90,
   'conformance/cost': 100,

@@ -3,10 +3,19 @@ import { auditCommand } from './audit.ts'
 import { catalogueCommand } from './catalogue.ts'
 import { eventsCommand } from './events.ts'
 import { getCommand } from './get.ts'
+import { signInCommands } from './sign-in/commands.ts'
 import { treeCommand } from './tree/command.ts'
 import { whoamiCommand } from './whoami.ts'
 
 /** Returns the commands that are clients of the API. `program` is their name on the command line: `taproot` or `kubectl taproot`. */
 export function clientCommands(program: string): Command[] {
-  return [getCommand(program), treeCommand(program), eventsCommand(program), auditCommand(program), catalogueCommand(program), whoamiCommand(program)]
+  return [
+    ...signInCommands(program),
+    getCommand(program),
+    treeCommand(program),
+    eventsCommand(program),
+    auditCommand(program),
+    catalogueCommand(program),
+    whoamiCommand(program),
+  ]
 }

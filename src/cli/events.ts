@@ -103,7 +103,7 @@ interface Following {
  * Prints events until `signal` aborts. If the connection is lost, connects again and continues with the last cursor. Each connection reads a
  * token file again. The first attempt to connect must succeed.
  */
-async function follow({ client, note, renewsToken }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
+async function follow({ client, note, source }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
   let cursor = from
   let failures = 0
   let hasBegun = false
@@ -121,7 +121,7 @@ async function follow({ client, note, renewsToken }: ClientContext, { query, pri
     const reason = await read().then(
       () => cutNote,
       (error: unknown) => {
-        const isRenewed = renewsToken && hasBegun && failures < maxRefused && isOfToken(error)
+        const isRenewed = source !== 'token' && hasBegun && failures < maxRefused && isOfToken(error)
         if (!isRenewed && !isCut(error, hasBegun)) throw explained(error)
         return isRenewed ? tokenNote : cutNote
       },

@@ -8,6 +8,7 @@ import { groupPaths } from './client/group-paths.ts'
 import { kindNamed } from './client/kinds.ts'
 import { jsonText, yamlText } from './client/output.ts'
 import type { PlatformClient } from './client/platform-client.ts'
+import { claimsOf } from './sign-in/context-token.ts'
 
 /** Uid of a record, and its name if the caller can see it. */
 interface NamedRecord {
@@ -40,7 +41,7 @@ interface HeldRole {
 }
 
 /** Reads the caller's data from the API, and what is missing there from the token. Rejects with ClientError. */
-async function readCaller(client: PlatformClient, token: string): Promise<WhoAmICaller> {
+export async function readCaller(client: PlatformClient, token: string): Promise<WhoAmICaller> {
   const answer = await client.call({ method: 'GET', path: '/auth/v1/ok' })
   const claims = claimsOf(token)
   const uid = textOf(answer['subject'])
@@ -92,17 +93,6 @@ function signInOf(claims: Json): WhoAmICaller['signedInAs'] {
   return typeof iss === 'string' && typeof sub === 'string' ? { issuer: iss, subject: sub } : undefined
 }
 
-/** Returns the claims of a JWT without verification, since the server has verified it. Empty for other tokens. */
-function claimsOf(token: string): Json {
-  try {
-    const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
-    return isJson(claims) ? claims : {}
-  } catch {
-    // The token is not a JWT.
-    return {}
-  }
-}
-
 function objectOf(value: unknown): Json {
   return isJson(value) ? value : {}
 }
@@ -126,15 +116,17 @@ export function whoamiCommand(program: string): Command {
 
 /** Prints the caller's identity, expiry and roles. Rejects with ClientError. */
 export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
-  const caller = await readCaller(client, token())
+  const caller = await readCaller(client, await token())
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()
   await output.write(await text)
 }
 
-function factsText(caller: WhoAmICaller, nowMs: number): string {
+/** Returns the lines for a terminal: the `first` facts, then those of the caller. */
+export function factsText(caller: WhoAmICaller, nowMs: number, first: readonly [string, string][] = []): string {
   const { identity, signedInAs, organisation, audience, expirationTime, email, roles } = caller
   const leftMs = Date.parse(expirationTime) - nowMs
   const facts: [string, string][] = [
+    ...first,
     ['identity', namedText(identity)],
     ['signed in as', signedInAs === undefined ? 'unknown' : `${signedInAs.subject} at ${signedInAs.issuer}`],
     ['e-mail', email],

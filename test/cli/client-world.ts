@@ -42,8 +42,9 @@ export function contextOf({ config }: TestServer, token: string): TestContext {
   return {
     program: 'taproot',
     client: createPlatformClient({ baseUrl: config.baseUrl, token }),
-    token: () => token,
-    renewsToken: false,
+    server: config.baseUrl,
+    token: () => Promise.resolve(token),
+    source: 'token',
     output: createOutput(sink, {}),
     note: (text) => void notes.push(text),
     clock: systemClock,

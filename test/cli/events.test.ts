@@ -92,7 +92,7 @@ describe('taproot events', () => {
   test('events --follow ends with the error of the server if the token is fixed', async () => {
     const proxy = await startProxy(server.config.api.port)
     let token = organisation.token
-    const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: () => token })
+    const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: () => Promise.resolve(token) })
     const context = { ...contextOf(server, token), client }
     const first = await newGroup()
     const { ended } = follow(context)

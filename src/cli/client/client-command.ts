@@ -7,13 +7,17 @@ import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type ServerConnection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
 
-/** Connection and output of a client command. */
-export interface ClientContext extends ServerConnection {
-  /** The name of the program on the command line. */
-  readonly program: string
+/** Where a command prints. */
+export interface Reported {
   readonly output: Output
   /** Prints a note for the user on standard error. */
   readonly note: (text: string) => void
+}
+
+/** Connection and output of a client command. */
+export interface ClientContext extends ServerConnection, Reported {
+  /** The name of the program on the command line. */
+  readonly program: string
   readonly clock: Clock
 }
 
@@ -27,17 +31,24 @@ export function clientCommand(name: string, description: string): Command {
   return command
 }
 
+/** Connects and runs the body of a command, as runReported does. */
+export function runClient(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
+  return runReported(program, async (reported) => {
+    const connection = await openConnection(options, process.env)
+    await body({ ...connection, ...reported, program, clock: systemClock })
+  })
+}
+
 /**
- * Connects and runs the body of a command. If the API refuses, ends with exit code 1; after a usage error, with 2. Each prints one line on
- * standard error that starts with `program`. If the output pipe is closed, ends without a message.
+ * Runs the body of a command. If the API refuses, ends with exit code 1; after a usage error, with 2. Each prints one line on standard error
+ * that starts with `program`. If the output pipe is closed, ends without a message.
  */
-export async function runClient(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
+export async function runReported(program: string, body: (reported: Reported) => Promise<void>): Promise<void> {
   // The reader closed the pipe, as `| head` does.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : exitCodes.refused))
   const note = (text: string): void => void process.stderr.write(`${text}\n`)
   try {
-    const connection = await openConnection(options, process.env)
-    await body({ ...connection, program, output: createOutput(process.stdout, process.env), note, clock: systemClock })
+    await body({ output: createOutput(process.stdout, process.env), note })
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof ClientError)) throw error
     note(`${program}: ${printable(error instanceof ClientError ? error.line : error.message)}`)

@@ -10,6 +10,8 @@ export interface ClientCall {
   readonly path: string
   readonly query?: ClientQuery
   readonly body?: Json
+  /** The fields of a form, instead of `body`. */
+  readonly form?: Readonly<Record<string, string>>
 }
 
 /** Query parameters of a call. A list repeats the parameter. */
@@ -43,8 +45,8 @@ export interface PlatformClient {
 export interface PlatformClientOptions {
   /** The base URL, without a final slash. */
   readonly baseUrl: string
-  /** An access token, or with `identity` an OIDC token of another issuer. A function is called for each request. */
-  readonly token: string | (() => string)
+  /** An access token, or with `identity` an OIDC token of another issuer. A function is called for each request. Undefined for anonymous calls. */
+  readonly token: string | (() => Promise<string>) | undefined
   /** Uid of the identity to assume with a token of another issuer. The server then exchanges the token in each request. */
   readonly identity?: string | undefined
   /** Waits before a retry, in milliseconds. Default: a timer. */
@@ -78,7 +80,7 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   return {
     call,
     open: async (path, { query, accept, signal }) => {
-      const { url, headers } = addressed(options, { path, query })
+      const { url, headers } = await addressed(options, { path, query })
       const response = await begin(url, { headers: { ...headers, accept }, signal })
       if (response.status === 200) return response
       const text = await response.text()
@@ -92,15 +94,19 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
 }
 
 /** Returns the URL of a call, and the headers with the credential. */
-function addressed(
+async function addressed(
   { baseUrl, token, identity }: PlatformClientOptions,
   { path, query = {} }: Pick<ClientCall, 'path' | 'query'>,
-): { url: URL; headers: Record<string, string> } {
+): Promise<{ url: URL; headers: Record<string, string> }> {
   const url = new URL(`${baseUrl}${path}`)
   for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) url.searchParams.append(name, one)
+  const credential = typeof token === 'function' ? await token() : token
   return {
     url,
-    headers: { authorization: `Bearer ${typeof token === 'string' ? token : token()}`, ...(identity === undefined ? {} : { 'taproot-identity': identity }) },
+    headers: {
+      ...(credential === undefined ? {} : { authorization: `Bearer ${credential}` }),
+      ...(identity === undefined ? {} : { 'taproot-identity': identity }),
+    },
   }
 }
 
@@ -108,10 +114,11 @@ function notPlatform({ origin }: URL, status: number): ClientError {
   return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`)
 }
 
-async function send(options: PlatformClientOptions, { method, path, query = {}, body }: ClientCall): Promise<Json> {
+async function send(options: PlatformClientOptions, { method, path, query = {}, body, form }: ClientCall): Promise<Json> {
   const { wait = delay } = options
-  const { url, headers } = addressed(options, { path, query })
-  const content = body === undefined ? {} : { body: JSON.stringify(body) }
+  const { url, headers } = await addressed(options, { path, query })
+  // fetch sets the content type of a form.
+  const content = form !== undefined ? { body: new URLSearchParams(form) } : body === undefined ? {} : { body: JSON.stringify(body) }
   const request = { method, headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }, ...content }
   let answer = await exchange(url, request)
   for (let sent = 0; method === 'GET' && sent < retryLimits.retries; sent += 1) {

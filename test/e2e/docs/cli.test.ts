@@ -31,10 +31,12 @@ describe('docs/cli.md', () => {
 
   it.each(clientCommands('taproot').map((command) => ({ name: command.name(), command })))('$name: lists every option, and no other', ({ name, command }) => {
     const common = new Set(connectionOptions().map(({ flags }) => flags))
-    const own = command.options.map(({ flags }) => flags).filter((flags) => !common.has(flags))
+    // A command without a section here is described on the page of its subject.
+    const options = [command, ...(page.includes(`\n## ${name}\n`) ? command.commands : [])].flatMap((one) => one.options)
+    const own = options.map(({ flags }) => flags).filter((flags) => !common.has(flags))
     const text = page.split(`\n## ${name}\n`)[1]?.split('\n## ')[0]?.replaceAll('`', '') ?? ''
     expect(own.filter((flags) => !text.includes(flags))).toEqual([])
-    const known = new Set(command.options.flatMap(({ long, short }) => [long, short]))
+    const known = new Set(options.flatMap(({ long, short }) => [long, short]))
     expect((text.match(/(?<![\w-])--?[a-zA-Z][a-z-]*/g) ?? []).filter((option) => !known.has(option))).toEqual([])
   })
 

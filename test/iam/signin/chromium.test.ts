@@ -3,6 +3,9 @@ import { decodeJwt } from 'jose'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
+import { contextToken } from '../../../src/cli/sign-in/context-token.ts'
+import { login } from '../../../src/cli/sign-in/login.ts'
+import { expireTokens, newAccount, storedContext } from '../../cli/sign-in/sign-in-world.ts'
 import { startBrowser } from '../../support/parts/browser.ts'
 import { startLoginProvider } from '../../support/parts/sign-in/login-provider.ts'
 import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
@@ -89,6 +92,25 @@ test('a command that waits on a local port gets the tokens of the person who sig
   expect(answer?.searchParams.get('refresh_token')).toMatch(/./)
   // The cookie of the sign-in was removed.
   expect((await page.context().cookies(server.config.baseUrl)).filter(({ name: cookie }) => cookie.startsWith('taproot'))).toEqual([])
+})
+
+test('taproot login opens the browser, takes its tokens, and leaves a page without tokens', async () => {
+  const account = await newAccount({ env: { BROWSER: 'true' } })
+  const signedIn = login(account, server.config.baseUrl, { organisation: org.provider })
+  await expect.poll(() => account.notes[0] ?? '').toMatch(/http\S+$/)
+  const page = await person()
+  const name = freshName('person')
+  await page.goto(/http\S+$/.exec(account.notes[0] ?? '')?.[0] ?? '')
+  await signInAt(page, name)
+  await page.waitForSelector('text=You are signed in. You can close this page.')
+  await signedIn
+  expect(page.url()).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/signed-in$/)
+  const context = await storedContext(account)
+  expect(context).toMatchObject({ server: server.config.baseUrl, organisation: org.provider, refreshToken: expect.stringMatching(/./) as unknown })
+  expect(decodeJwt(context.accessTokens[0]?.token ?? '')).toMatchObject({ sub: personUid(idp.issuer, name) })
+  await expireTokens(account)
+  const place = { ...account, name: context.name }
+  expect(decodeJwt(await contextToken(place, ({ registry }) => registry))).toMatchObject({ aud: server.config.registry.host })
 })
 
 test('RFC 8628 a person types the code of a device into the page, confirms that it is theirs, and signs in', async () => {
