@@ -1,10 +1,11 @@
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../base/pull-secret.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { randomHex, type Clock, type Random } from '../base/runtime.ts'
 import { ClientError, textOf, type Json } from './client/client-error.ts'
+import { openContext } from './client/connection.ts'
 import { findGroup } from './client/places.ts'
 import { createPlatformClient, type PlatformClient } from './client/platform-client.ts'
 import { alignedLine, columnWidths } from './client/columns.ts'
@@ -141,6 +142,7 @@ interface ClientOptions {
   readonly url?: string
   readonly registry?: string
   readonly tokenFile?: string
+  readonly context?: string
   readonly json?: true
 }
 
@@ -161,6 +163,7 @@ export function pullTokenCommand(configOption: () => Option): Command {
       .option('--url <url>', 'URL of the API; default: baseUrl of the configuration')
       .option('--registry <host>', 'the registry host; default: registry.host of the configuration')
       .option('--token-file <file>', 'file with an access token for the API; default: the one in dataDir')
+      .addOption(new Option('--context <name>', 'sign-in to use; default: the current one, if dataDir has no token').conflicts(['url', 'tokenFile', 'config']))
       .option('--json', 'print JSON')
       .addOption(configOption())
   add('create', 'create a pull token and print its password once')
@@ -193,9 +196,17 @@ function parseSecretName(text: string): string {
 }
 
 /** Returns the dependencies of the pull token functions. Throws if `--url` is given without the registry host. */
-async function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): Promise<PullTokensOptions> {
+async function pullTokensOf(options: ClientOptions): Promise<PullTokensOptions> {
+  const { config: file, url, registry, tokenFile, context } = options
   const { loadConfig } = await import('../config/load-config.ts')
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
+  const isLocal = (url ?? tokenFile ?? file) !== undefined || existsSync(join(config.dataDir, 'token'))
+  const signedIn = context === undefined && isLocal ? undefined : await openContext(process.env, context)
+  if (signedIn !== undefined) {
+    const host = registry ?? signedIn.context.registry
+    if (host === '') throw new UsageError(`${signedIn.context.server} names no registry host: set --registry`)
+    return { client: signedIn.client, registry: host, clock: systemClock, random: systemRandom }
+  }
   if (url !== undefined && registry === undefined) throw new UsageError('--url needs --registry: the registry host of that installation')
   const token = readToken(tokenFile ?? join(config.dataDir, 'token'))
   const client = createPlatformClient({ baseUrl: (url ?? config.baseUrl).replace(/\/+$/, ''), token })
@@ -208,7 +219,7 @@ function readToken(file: string): string {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
     const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws no other errors
-    throw new UsageError(`no access token: ${file} cannot be read (${code}); set --token-file to a file with one`, { cause })
+    throw new UsageError(`no access token: ${file} cannot be read (${code}); run "taproot login <server>", or set --token-file to a file with one`, { cause })
   }
 }
 

@@ -107,6 +107,23 @@ function chooseCredential({ options, env, contexts, development }: Given): Omit<
   return { server, token: () => contextToken(place, (one) => one.server), source: 'context', context }
 }
 
+/**
+ * Returns the client and context of a sign-in: the named one, else that of the environment, else the current one. Undefined without any.
+ * Throws UsageError if there is no context with the name.
+ */
+export async function openContext(env: Environment, name?: string): Promise<{ client: PlatformClient; context: LoginContext } | undefined> {
+  const folder = contextFolder(env)
+  const context = chooseContext(
+    await readContexts(folder),
+    withVariables(name === undefined ? {} : { context: name }, { [clientVariables.context]: env[clientVariables.context] }),
+  )
+  if (context === undefined) return undefined
+  if (context.caFile !== '') trustAlso(context.caFile)
+  const place = { folder, name: context.name, env, clock: systemClock }
+  const token = (): Promise<string> => contextToken(place, ({ server }) => server)
+  return { client: createPlatformClient({ baseUrl: context.server, token }), context }
+}
+
 function chooseContext(contexts: Contexts, { server, context: name }: ConnectionOptions): LoginContext | undefined {
   const named = contextNamed(contexts, name ?? contexts.current)
   if (name !== undefined && named === undefined) throw new UsageError(`there is no context ${name}: "taproot context list" lists them`)

@@ -72,6 +72,13 @@ describe('commands with a sign-in', () => {
     expect(elsewhere).toMatchObject({ code: 2, stderr: expect.stringContaining('run "taproot login http://127.0.0.1:1"') as unknown })
   })
 
+  test('pull-token uses the sign-in and the registry host of its server', async () => {
+    await expireTokens(account)
+    const { code, stdout, stderr } = await run(['pull-token', 'create', '--group', world.org.group, '--json'])
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    expect(JSON.parse(stdout)).toMatchObject({ registry, password: expect.stringMatching(/./) as unknown })
+  })
+
   test('auth status shows the server, the person and both ends, and no token', async () => {
     const status = async (format: StatusFormat): Promise<string> => {
       const own = await newAccount({ env: { ...account.env, TAPROOT_DATA_DIR: home } })
@@ -87,7 +94,7 @@ describe('commands with a sign-in', () => {
       expirationTime: expect.stringMatching(/Z$/) as unknown,
       identity: { uid: personUid(world.idp.issuer, person) },
       signedInAs: { issuer: world.idp.issuer, subject: person },
-      roles: [{ role: 'editor', group: world.org.name }],
+      roles: [{ role: 'owner', group: world.org.name }],
     })
     const { refreshToken, accessTokens } = await storedContext(account)
     for (const secret of [refreshToken, ...accessTokens.map(({ token }) => token)]) expect(stdout).not.toContain(secret)

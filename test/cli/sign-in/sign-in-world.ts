@@ -24,7 +24,7 @@ export async function startSignInWorld(): Promise<SignInWorld> {
   const name = freshName('org')
   const organisation = await makeOrganisation(server, name)
   const oidc = { issuer: idp.issuer, clientId: 'taproot', pkceEnabled: true, clientSecret: 'a secret' }
-  const identityProvider = { name: freshName('login'), defaultRole: roleUid('editor'), oidc }
+  const identityProvider = { name: freshName('login'), defaultRole: roleUid('owner'), oidc }
   const made = ok(await server.rest.call('CreateIdentityProvider', { parent: organisation.group, identityProvider }, { token: organisation.token }))
   const provider = String(made['uid'])
   idp.serve([{ id: 'taproot', secret: 'a secret', redirectUris: [`${server.config.baseUrl}/oauth/callback/${provider}`] }])
