@@ -1,4 +1,5 @@
 import { Command, Option, InvalidArgumentError } from 'commander'
+import { completionCommands } from './client/completion.ts'
 import { clientCommands } from './client-program.ts'
 import type { CollectGarbageOptions } from './collect-garbage.ts'
 import { encryptionKeyCommand } from './encryption-key.ts'
@@ -116,6 +117,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(new Option('--role <role>', 'role whose defaults apply').choices(['api', 'registry', 'controller', 'worker', 'dev']).default('dev'))
     .addOption(configOption())
     .action(async (options: { role: Role; config?: string }) => (await import('./print-config.ts')).printConfig(options))
+  for (const command of completionCommands(program)) program.addCommand(command, { hidden: command.name() === 'complete' })
   try {
     await program.parseAsync(argv)
   } catch (error) {

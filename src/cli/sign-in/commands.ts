@@ -89,12 +89,12 @@ function contextCommand(program: string): Command {
   command
     .command('use')
     .description('make a context the current one')
-    .argument('<name>', 'name of the context')
+    .argument('<context>', 'name of the context')
     .action((name: string) => runSignIn(program, async (tools) => (await import('./context-command.ts')).useContext(tools, name)))
   command
     .command('remove')
     .description('revoke the sign-in of a context and remove the context')
-    .argument('<name>', 'name of the context')
+    .argument('<context>', 'name of the context')
     .option('--local', 'only remove it here, without a request to the server')
     .action((name: string, options: { readonly local?: true }) =>
       runSignIn(program, async (tools) => (await import('./context-command.ts')).removeContext(tools, name, options)),
