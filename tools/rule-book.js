@@ -10,7 +10,7 @@ const book = 'docs/spec'
 /** The page that lists rules which no test cites. */
 export const untestedPath = `${book}/untested.md`
 
-const citation = /docs\/spec\/([A-Za-z-]+\.md)(?:#([a-z0-9-]+))?/g
+const citation = /docs\/spec\/([A-Za-z0-9-]+\.md)(?:#([a-z0-9-]+))?/g
 const link = /\]\(([^)\s]+)\)/g
 /** Matches citations of pages that are not in the repository. */
 const foreign = /\b(?:rules|architecture|spec|wire-v[12]) (?:C?\d+(?:\.\d+)*)(?![\w-])|\bdecisions,? "/i
