@@ -3,8 +3,7 @@ import type { TestServer } from '../../support/test-server.ts'
 import { chosenFor, runsAll } from '../../support/tier.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { aspects, capabilityChecks } from './capability-checks.ts'
-import { makeWorld, startWalkServer, type World } from './world.ts'
-import { describeOnChosenStore } from '../../support/parts/require-part.ts'
+import { makeWorld, describeOnWalkStores, startWalkServer, type World } from './world.ts'
 
 /**
  * The checks of a method over a transport. Over REST these are all.
@@ -19,7 +18,7 @@ function checksOver(transport: 'rest' | 'grpc', { name, access }: Walked): [titl
   return all.filter(([title]) => !others.includes(title) || title === chosen)
 }
 
-describeOnChosenStore('access to methods', (store) => {
+describeOnWalkStores('access to methods', (store) => {
   describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
     let server: TestServer
     let world: World

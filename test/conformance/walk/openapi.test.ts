@@ -6,8 +6,7 @@ import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { methods, registry } from '../../../src/base/schema/schema.ts'
 import type { TestServer } from '../../support/test-server.ts'
 import { walk, type Walked } from './cases/cases.ts'
-import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
-import { describeOnChosenStore } from '../../support/parts/require-part.ts'
+import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, type World } from './world.ts'
 
 interface Parameter {
   readonly name: string
@@ -102,7 +101,7 @@ function requestOf(
   return { path, query, body: field === '' ? undefined : (rest[field] ?? {}) }
 }
 
-describeOnChosenStore('the OpenAPI documents', (store) => {
+describeOnWalkStores('the OpenAPI documents', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {

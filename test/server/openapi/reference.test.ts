@@ -64,6 +64,8 @@ describe('the API reference', () => {
       // The URLs of icons in the style sheet, `data:`, have no host.
       expect([...hosts].filter((host) => host !== '')).toEqual([new URL(server.config.baseUrl).host])
     })
+    // A slow machine may take half a minute to show the page.
+    page.setDefaultTimeout(120_000)
     await page.goto(address(path))
     await page.waitForSelector('.opblock')
     return page

@@ -17,6 +17,7 @@ export const noReferences: readonly string[] = [
     'registry.v1.Repo.*',
     'registry.v1.HelmChart.*',
     'registry.v1.GetImageConfigRequest.arch',
+    'registry.v1.GetPackageVersionMetadataRequest.package',
     'registry.v1.GetSizeRequest.arch',
     'registry.v1.CustomOverlay.*',
     'registry.v1.Tag.id',

@@ -7,8 +7,7 @@ import { makeMember, roleUid, type TestServer } from '../../../support/test-serv
 import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
 import { createGrpcWireClient, createRestWireClient, type WireClient } from './wire-client.ts'
-import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
-import { describeOnChosenStore } from '../../../support/parts/require-part.ts'
+import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
 
 /** The required parts of an answer. */
 type Required = (world: World) => JsonObject
@@ -156,7 +155,7 @@ const answers: Readonly<Record<string, Required>> = {
   'SecurityTokenService/ExchangeRefreshToken': () => ({ token: rawToken, refreshToken: rawToken }) as JsonObject,
 }
 
-describeOnChosenStore('messages of version 1 clients', (store) => {
+describeOnWalkStores('messages of version 1 clients', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {

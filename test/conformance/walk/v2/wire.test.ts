@@ -9,9 +9,8 @@ import { walk, type Walked } from '../cases/cases.ts'
 import { differences, methodDifferences } from '../v1/differences.ts'
 import { messagesOf } from '../v1/descriptors.ts'
 import { unknownNumbers } from '../v1/wire-client.ts'
-import { makeWorld, startWalkServer, tokenWith, type World } from '../world.ts'
+import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, type World } from '../world.ts'
 import { wireMessages, wireMethods } from './wire-v2.ts'
-import { describeOnChosenStore } from '../../../support/parts/require-part.ts'
 
 const message = messagesOf(wireMessages)
 
@@ -37,7 +36,7 @@ describe('the schema of version 2', () => {
   })
 })
 
-describeOnChosenStore('messages of version 2 clients', (store) => {
+describeOnWalkStores('messages of version 2 clients', (store) => {
   let server: TestServer
   let world: World
   let client: Client
