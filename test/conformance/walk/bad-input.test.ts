@@ -9,7 +9,8 @@ import { badInputsOf } from './common-bad-inputs.ts'
 import type { BadInput } from './cases/method-case.ts'
 import { rawGrpc, rawRest } from './raw-call.ts'
 import { keysWrittenSince, revisionOf } from '../../support/store-changes.ts'
-import { auditLines, makeWorld, describeOnWalkStores, startWalkServer, swept, tokenWith, type World } from './world.ts'
+import { auditLines, makeWorld, startWalkServer, swept, tokenWith, type World } from './world.ts'
+import { describeOnStoresOfTier } from '../../support/parts/require-part.ts'
 
 /** A refusal, in the form for comparison. */
 interface Refusal {
@@ -48,7 +49,7 @@ function inputsOver(transport: 'rest' | 'grpc', { name, method, row }: Walked): 
   return [...byRule].flatMap(([rule, inputs]) => (rule === 'of the transport' ? inputs : (chosenFor(`${name} ${rule}`, inputs) ?? [])))
 }
 
-describeOnWalkStores('bad inputs', (store) => {
+describeOnStoresOfTier('bad inputs', (store) => {
   describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
     let server: TestServer
     let world: World

@@ -3,7 +3,8 @@ import type { TestServer } from '../../support/test-server.ts'
 import { chosenFor, runsAll } from '../../support/tier.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { aspects, capabilityChecks } from './capability-checks.ts'
-import { makeWorld, describeOnWalkStores, startWalkServer, type World } from './world.ts'
+import { makeWorld, startWalkServer, type World } from './world.ts'
+import { describeOnStoresOfTier } from '../../support/parts/require-part.ts'
 
 /**
  * The checks of a method over a transport. Over REST these are all.
@@ -18,7 +19,7 @@ function checksOver(transport: 'rest' | 'grpc', { name, access }: Walked): [titl
   return all.filter(([title]) => !others.includes(title) || title === chosen)
 }
 
-describeOnWalkStores('access to methods', (store) => {
+describeOnStoresOfTier('access to methods', (store) => {
   describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
     let server: TestServer
     let world: World

@@ -6,7 +6,8 @@ import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { methods, registry } from '../../../src/base/schema/schema.ts'
 import type { TestServer } from '../../support/test-server.ts'
 import { walk, type Walked } from './cases/cases.ts'
-import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, type World } from './world.ts'
+import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
+import { describeOnStoresOfTier } from '../../support/parts/require-part.ts'
 
 interface Parameter {
   readonly name: string
@@ -101,7 +102,7 @@ function requestOf(
   return { path, query, body: field === '' ? undefined : (rest[field] ?? {}) }
 }
 
-describeOnWalkStores('the OpenAPI documents', (store) => {
+describeOnStoresOfTier('the OpenAPI documents', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {

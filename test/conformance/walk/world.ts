@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { create, type JsonObject, type Message } from '@bufbuild/protobuf'
-import { describe } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import { capabilityByName, type CapabilitySet } from '../../../src/base/capability.ts'
 import { IdentitySchema } from '../../../src/gen/taproot/iam/v2/identities_pb.ts'
@@ -11,8 +10,6 @@ import { roleBindingKind } from '../../../src/iam/records/role-bindings.ts'
 import type { AnyKind } from '../../../src/engine/kind.ts'
 import type { Resource } from '../../../src/cache/records/cached-record.ts'
 import { isUid, parentOf, rootParent, trustedUid, type Uid } from '../../../src/base/uid.ts'
-import { describeOnStores } from '../../support/parts/require-part.ts'
-import { runsAll } from '../../support/tier.ts'
 import {
   freshName,
   makeMember,
@@ -51,12 +48,6 @@ const uselessCapability = 'libraries.python.list'
 
 /** The feeds of these servers, as a setting. Their source cannot be reached. */
 export const walkFeeds = JSON.stringify([{ name: 'walk', source: 'https://feeds.invalid/all.zip' }])
-
-/** A suite of the walk on SQLite, which costs least. In the full tier and with TAPROOT_SPEC_ALL=1 also on etcd. */
-export function describeOnWalkStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
-  if (runsAll) describeOnStores(title, body)
-  else describe(`${title} on sqlite`, () => body('sqlite'))
-}
 
 /** Starts a server on a store, with the configuration that the walk needs. */
 export function startWalkServer(store: 'sqlite' | 'etcd'): Promise<TestServer> {

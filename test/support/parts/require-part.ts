@@ -80,6 +80,12 @@ export function describeOnChosenStore(title: string, body: (store: 'sqlite' | 'e
   for (const store of stores) if (runsAll || store === chosen) describeWithParts(store === 'etcd' ? ['etcd'] : [], `${title} on ${store}`, () => body(store))
 }
 
+/** Like `describeOnStores`, on SQLite alone, which costs least. In the full tier and with TAPROOT_SPEC_ALL=1 on both. */
+export function describeOnStoresOfTier(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  if (runsAll) describeOnStores(title, body)
+  else describe(`${title} on sqlite`, () => body('sqlite'))
+}
+
 /** Like `describeOnStores`, for tests that also need the parts of `describeWithParts`. */
 export function describeOnStoresWithParts(names: readonly PartName[], title: string, body: (store: 'sqlite' | 'etcd') => void): void {
   describeWithParts(names, `${title} on sqlite`, () => body('sqlite'))

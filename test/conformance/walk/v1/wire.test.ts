@@ -7,7 +7,8 @@ import { makeMember, roleUid, type TestServer } from '../../../support/test-serv
 import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
 import { createGrpcWireClient, createRestWireClient, type WireClient } from './wire-client.ts'
-import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
+import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
+import { describeOnStoresOfTier } from '../../../support/parts/require-part.ts'
 
 /** The required parts of an answer. */
 type Required = (world: World) => JsonObject
@@ -155,7 +156,7 @@ const answers: Readonly<Record<string, Required>> = {
   'SecurityTokenService/ExchangeRefreshToken': () => ({ token: rawToken, refreshToken: rawToken }) as JsonObject,
 }
 
-describeOnWalkStores('messages of version 1 clients', (store) => {
+describeOnStoresOfTier('messages of version 1 clients', (store) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {

@@ -9,8 +9,9 @@ import { walk, type Walked } from '../cases/cases.ts'
 import { differences, methodDifferences } from '../v1/differences.ts'
 import { messagesOf } from '../v1/descriptors.ts'
 import { unknownNumbers } from '../v1/wire-client.ts'
-import { makeWorld, describeOnWalkStores, startWalkServer, tokenWith, type World } from '../world.ts'
+import { makeWorld, startWalkServer, tokenWith, type World } from '../world.ts'
 import { wireMessages, wireMethods } from './wire-v2.ts'
+import { describeOnStoresOfTier } from '../../../support/parts/require-part.ts'
 
 const message = messagesOf(wireMessages)
 
@@ -36,7 +37,7 @@ describe('the schema of version 2', () => {
   })
 })
 
-describeOnWalkStores('messages of version 2 clients', (store) => {
+describeOnStoresOfTier('messages of version 2 clients', (store) => {
   let server: TestServer
   let world: World
   let client: Client
