@@ -42,10 +42,10 @@ export function ask(apiClient: ApiClient, call: { name: string; request: JsonObj
 }
 
 /** Runs `work` for each item, several at a time. */
-export async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+export async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>, atOnce = 16): Promise<void> {
   const rest = [...items].reverse()
   const worker = async (): Promise<void> => {
     for (let item = rest.pop(); item !== undefined; item = rest.pop()) await work(item)
   }
-  await Promise.all(Array.from({ length: 16 }, worker))
+  await Promise.all(Array.from({ length: atOnce }, worker))
 }

@@ -142,7 +142,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'PullPoliciesService/CreatePullPolicy': row('pull_policies.create', 'place', (parent) => ({ parent, pullPolicy: { name: freshName('made') } })),
   'PullPoliciesService/UpdatePullPolicy': row('pull_policies.update', 'pullPolicy', (uid) => ({ pullPolicy: { uid, name: freshName('changed') } })),
   'PullPoliciesService/DeletePullPolicy': row('pull_policies.delete', 'pullPolicy'),
-  'PullPoliciesService/DryRunPullPolicy': row('pull_policies.list repo.list vuln_reports.list', 'place', (parent) => ({ parent })),
+  'PullPoliciesService/DryRunPullPolicy': { ...row('pull_policies.list repo.list vuln_reports.list', 'place', (parent) => ({ parent })), atOnce: 4 },
   'EolTagsService/ListEolTags': row('tag.list', 'repo', (repoUid) => ({ repoUid })),
   'VulnReportsService/GetVulnReport': row('repo.list vuln_reports.list', 'repo', image),
   'VulnReportsService/ListVulnReports': row('vuln_report.list', 'repo', image),

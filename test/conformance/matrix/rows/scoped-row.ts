@@ -17,6 +17,8 @@ export interface ScopedRow {
   readonly forgives?: true
   /** A record that is not a root is code 3 where the request would otherwise succeed. */
   readonly onlyRoots?: true
+  /** Number of calls that an organisation may have at once, if it is limited. */
+  readonly atOnce?: number
 }
 
 /** Returns a request about a record of a place. */

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { create, type JsonObject } from '@bufbuild/protobuf'
 import { expect, test, vi } from 'vitest'
 import { DomainError } from '../../../../src/base/errors.ts'
+import type { PullTrials } from '../../../../src/engine/services.ts'
 import { hexOf } from '../../../../src/base/digest.ts'
 import { DryRunPullPolicyResponse_VerdictSchema } from '../../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
@@ -26,6 +27,21 @@ suite('dry runs of pull policies', (spec) => {
   /** Waits until the events of pulls of `count` manifests are there: they are written after the answers. */
   const untilPulled = (world: ImageWorld, count: number): Promise<void> =>
     vi.waitFor(async () => expect(await manifestsOf(world, { pageSize: 100 })).toHaveLength(count), { timeout: 60_000 })
+  /** Makes a repo in which one image was pulled by nine tags. */
+  const withNinePulls = async (): Promise<{ world: ImageWorld; tags: readonly string[] }> => {
+    const world = await makeImageWorld(spec.server)
+    const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
+    const image = await pushPackages(world, 't0', { musl: '1' })
+    for (const tag of tags.slice(1)) await pushManifest(world, tag, image)
+    for (const tag of tags) await pull(world, tag)
+    await untilPulled(world, tags.length)
+    return { world, tags }
+  }
+  const trials = (): PullTrials => {
+    const { pullTrials } = spec.server.running.engine.services
+    if (pullTrials === undefined) throw new Error('the server tries no pulls')
+    return pullTrials
+  }
   const decisionsOf = (manifests: readonly JsonObject[], of: 'current' | 'planned'): unknown[] => manifests.map((one) => (one[of] as JsonObject)['decision']) // a verdict
   const decisionsIn = async (world: ImageWorld, request: JsonObject): Promise<unknown[]> => decisionsOf(await manifestsOf(world, request), 'planned')
 
@@ -183,14 +199,8 @@ suite('dry runs of pull policies', (spec) => {
 
   // docs/spec/registry.md#dry-runs
   test('dry runs at once are refused above a number for each organisation, and the others are answered whole', async () => {
-    const world = await makeImageWorld(spec.server)
-    const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
-    const image = await pushPackages(world, 't0', { musl: '1' })
-    for (const tag of tags.slice(1)) await pushManifest(world, tag, image)
-    for (const tag of tags) await pull(world, tag)
-    await untilPulled(world, tags.length)
-    const { pullTrials } = spec.server.running.engine.services
-    if (pullTrials === undefined) throw new Error('the server tries no pulls')
+    const { world, tags } = await withNinePulls()
+    const pullTrials = trials()
     const { verdicts } = pullTrials
     const { promise: isTime, resolve } = Promise.withResolvers<void>()
     const held = vi.spyOn(pullTrials, 'verdicts').mockImplementation(async (...asked) => {
@@ -218,14 +228,8 @@ suite('dry runs of pull policies', (spec) => {
 
   // docs/spec/registry.md#dry-runs
   test('a page ends early after some time or size, and the next one goes on from there', async () => {
-    const world = await makeImageWorld(spec.server)
-    const tags = Array.from({ length: 9 }, (_, at) => `t${at}`)
-    const image = await pushPackages(world, 't0', { musl: '1' })
-    for (const tag of tags.slice(1)) await pushManifest(world, tag, image)
-    for (const tag of tags) await pull(world, tag)
-    await untilPulled(world, tags.length)
-    const { pullTrials } = spec.server.running.engine.services
-    if (pullTrials === undefined) throw new Error('the server tries no pulls')
+    const { world, tags } = await withNinePulls()
+    const pullTrials = trials()
     const { verdicts } = pullTrials
     const trying = vi.spyOn(pullTrials, 'verdicts')
     const slow: typeof verdicts = (...asked) => {
