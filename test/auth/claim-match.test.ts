@@ -4,7 +4,8 @@ import type { ClaimMatch } from '../../src/auth/oidc/claim-match.ts'
 import type { DecodedToken } from '../../src/auth/access-tokens/decoded-token.ts'
 import { defaultAudiences } from '../../src/auth/access-tokens/token-verifier.ts'
 import { normalizeIssuer, personUid } from '../../src/auth/oidc/issuer-name.ts'
-import { cpuTimeMs } from '../support/cpu-time.ts'
+import { slowness } from '../budgets.ts'
+import { cpuTimeMs, leastCpuMs } from '../support/cpu-time.ts'
 import { thrown } from './parts.ts'
 
 const defaults = defaultAudiences('https://console.example.com', 'registry.example.com')
@@ -86,9 +87,10 @@ describe('a pattern', () => {
   })
 
   test('a pattern can not block the server for long', () => {
-    const startedMs = cpuTimeMs()
-    for (const pattern of ['(a+)+$', '(a|a)*b', '(?:a?){400}a{400}', '(.*)(.*)(.*)(.*)[^a]']) matchesPattern(pattern, `${'a'.repeat(511)}!`)
-    expect(cpuTimeMs() - startedMs).toBeLessThan(1500)
+    const match = () => {
+      for (const pattern of ['(a+)+$', '(a|a)*b', '(?:a?){400}a{400}', '(.*)(.*)(.*)(.*)[^a]']) matchesPattern(pattern, `${'a'.repeat(511)}!`)
+    }
+    expect(leastCpuMs(match)).toBeLessThan(900 * slowness())
   })
 
   test('a pattern is not tried on very long claim values', () => {
@@ -119,13 +121,13 @@ describe('a pattern', () => {
       matchClaims({ ...exact, claimPatterns }, token({ claims }), defaults)
       return cpuTimeMs() - startedMs
     })
-    expect(durations.toSorted((one, other) => one - other)[5]).toBeLessThan(60)
+    expect(durations.toSorted((one, other) => one - other)[5]).toBeLessThan(36 * slowness())
   })
 
   test('a pattern that would compile to a huge program is refused without being compiled', () => {
-    const startedMs = cpuTimeMs()
-    expect(matchesPattern('\\pL{1,1000}'.repeat(80), 'a')).toBe(false)
-    expect(cpuTimeMs() - startedMs).toBeLessThan(50)
+    // Another pattern each time: they are cached.
+    const refuse = (round: number) => expect(matchesPattern(`${round}${'\\pL{1,1000}'.repeat(80)}`, 'a')).toBe(false)
+    expect(leastCpuMs(refuse)).toBeLessThan(30 * slowness())
   })
 
   test.each(['repo:[^/]{1,39}/[^:]{1,100}:ref:.*', Array.from({ length: 12 }, (_value, index) => `repo:acme/service-number-${String(index)}:.*`).join('|')])(

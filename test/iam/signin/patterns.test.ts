@@ -5,6 +5,7 @@ import { IdentitySchema } from '../../../src/gen/taproot/iam/v2/identities_pb.ts
 import { ChangeSet, newEtag } from '../../../src/engine/change-set.ts'
 import { identityKind } from '../../../src/iam/records/identities.ts'
 import type { Resource } from '../../../src/cache/records/cached-record.ts'
+import { slowness } from '../../budgets.ts'
 import { cpuTimeMs } from '../../support/cpu-time.ts'
 import { makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { memoryInUse } from '../../support/parts/memory-in-use.ts'
@@ -35,7 +36,7 @@ test.each(['rest', 'grpc'] as const)(
     for (let round = 0; round < 5; round++) await ask(round)
     const [memory, time] = [await memoryInUse(), cpuTimeMs()]
     for (let round = 5; round < 25; round++) await ask(round)
-    expect((cpuTimeMs() - time) / 20).toBeLessThan(50)
+    expect((cpuTimeMs() - time) / 20).toBeLessThan(30 * slowness())
     const after = await memoryInUse()
     expect(after.heap + after.external - memory.heap - memory.external).toBeLessThan(8 * 1024 * 1024)
   },
