@@ -40,7 +40,7 @@ test('on a full disk log lines are kept, up to 4 MiB, and written when there is 
   for (const line of numbered(0, 100)) destination.write(line)
   const startedAt = performance.now()
   destination.flush()
-  expect(performance.now() - startedAt).toBeLessThan(1_000)
+  expect(performance.now() - startedAt).toBeLessThan(3_000)
   for (const line of numbered(100, 60_000)) destination.write(line)
   await disk.makeRoom()
   await until(async () => (await readFile(file, 'utf8')).includes('lines were dropped'))

@@ -78,7 +78,7 @@ async function expectLost({ server, group }: Scene, withinMs: number): Promise<v
       expect(read).toMatchObject({ code: 14, details: { ErrorInfo: { reason: 'UNAVAILABLE' }, RetryInfo: {} } })
     }
     // Refused at once, without waiting.
-    expect(performance.now() - startedAt).toBeLessThan(1_000)
+    expect(performance.now() - startedAt).toBeLessThan(3_000)
   }
 }
 
