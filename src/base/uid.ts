@@ -27,7 +27,7 @@ export function isUid(text: string): text is Uid {
 /** Returns `text` as a uid. Throws code 3 for `field` if it is not one. */
 export function parseUid(text: string, field: string): Uid {
   if (isUid(text)) return text
-  throw DomainError.invalid(field, 'must be a uid: 40 hex digits, then any number of segments of / and 16 hex digits')
+  throw DomainError.invalid(field, 'must be a uid: 40 hex digits, then a slash and 16 hex digits for each level below the root')
 }
 
 /** Returns text that this program created or stored as a uid, without a check. */

@@ -71,7 +71,7 @@ export class ContentsJob {
   }
 
   /**
-   * Reads all images that wait. Organisations take turns. If the platform could not read some of them, they wait on, the others are read, and the promise
+   * Reads all images that wait. Organisations take turns. If the platform could not read some of them, they keep waiting, the others are read, and the promise
    * rejects with the last error. If the upstream answers, but fails for an image again and again, the image is tried later. Rejects with StoreError, UpstreamError, or the signal's reason.
    */
   async run(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {

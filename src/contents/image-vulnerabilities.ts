@@ -51,7 +51,7 @@ export function groupsFor({ cache: { tables }, settings }: Services, repo: Uid):
 
 /**
  * Resolves with the vulnerabilities in the packages of images of one repo, in the order of `images` and of packages. Advisories count from the groups above the
- * repo, and from the public organisation: so all who may ask get the same answer. Rejects with code 14 while a process loads, and with code 9 ANSWER_TOO_LARGE.
+ * repo, and from the public organisation: so all who may ask get the same answer. Rejects with code 14 while the process still loads its data, and with code 9 ANSWER_TOO_LARGE.
  */
 export async function findVulnerabilities(services: Services, query: VulnerabilityQuery, turn: TaskTurn): Promise<readonly PackageVulnerability[]> {
   const { imageContents } = services

@@ -41,7 +41,7 @@ export type ImageState = CountedState | 'pending'
 
 const unknown: CountedState = { kind: 'unknown' }
 
-/** Resolves with the vulnerabilities that are known in an image, or in the images of an index. Rejects with code 14 while a process loads, and with StoreError. */
+/** Resolves with the vulnerabilities that are known in an image, or in the images of an index. Rejects with code 14 while the process still loads its data, and with StoreError. */
 export async function imageState(services: Services, { repo, digest }: ImageName, turn: TaskTurn): Promise<ImageState> {
   if ((await heldManifest(services, { repo, digest }, turn.signal)) === undefined) return unknown
   try {

@@ -59,7 +59,7 @@ export interface ReportedImages extends NamedImages {
   readonly digest: string
 }
 
-/** Resolves with the report about images, as the catalogues say now. Rejects with code 9 ANSWER_TOO_LARGE, and with code 14 while a process loads. */
+/** Resolves with the report about images, as the catalogues say now. Rejects with code 9 ANSWER_TOO_LARGE, and with code 14 while the process still loads its data. */
 export async function vulnReport(services: Services, { repo, digest, wanted, read }: ReportedImages, turn: TaskTurn): Promise<VulnReport> {
   const images = wanted.flatMap((image) => read.get(image.digest) ?? [])
   const found = [...(await findVulnerabilities(services, { images, states: vulnerabilityStates.slice(0, 2) }, turn))]

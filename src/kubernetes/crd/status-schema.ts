@@ -38,7 +38,7 @@ export const conditionsSchema: StructuralSchema = {
  * report the object as ready, and Flux would not wait for it.
  */
 export const observedGenerationSchema: StructuralSchema = {
-  description: 'Generation of the spec that the controller last handled; -1 before that.',
+  description: 'Generation of the spec that the controller last handled, or -1 if it has handled none.',
   ...generation,
   minimum: -1,
 }

@@ -48,7 +48,7 @@ export async function underMark(
   await store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from('idle') }] }, AbortSignal.timeout(resetTimeoutMs))
 }
 
-/** Sets a mark if the repo has none. Rejects with MarkLost otherwise. */
+/** Sets a mark. Rejects with MarkLost if the repo has one already. */
 async function setMark({ store, clock }: Services, key: string, signal: AbortSignal): Promise<{ readonly sinceMs: number; readonly revision: Revision }> {
   for (;;) {
     const before = await store.get(key, signal)

@@ -106,7 +106,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapped-sessions
-  test('external group role mappings of one external group combine their roles; groups of other providers and tenants do not count', async () => {
+  test('mappings of one external group to several roles grant all of them; groups of other providers and tenants do not count', async () => {
     const { group, token, provider, map } = await ground(spec)
     const foreign = await ground(spec)
     await foreign.map()
