@@ -1,5 +1,6 @@
-// Prepares a clone for the npm scripts. Installs packages if the lock file has changed, and the real programs that commands need. It runs
-// before anything is installed: plain JavaScript for Node 20, without packages.
+// Prepares a clone for the npm scripts. Installs packages if the lock file has changed, and the real programs that commands need. With
+// `--production` it leaves out the packages for developers, more than half of all. It runs before anything is installed: plain JavaScript for
+// Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -9,29 +10,29 @@ import { partSets } from './part-sets.js'
 const root = join(import.meta.dirname, '..')
 const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
-if (!isInstalled()) installPackages()
+/** What the stamp file has after the hash if only the packages of production are installed. */
+const productionMark = ' production'
+const isProduction = process.argv.includes('--production')
+
+const fingerprint = createHash('sha256')
+  .update(readFileSync(join(root, 'package-lock.json')))
+  .digest('hex')
+const stamp = existsSync(stampFile) && existsSync(pinnedNode) ? readFileSync(stampFile, 'utf8') : ''
+const isInstalled = stamp === fingerprint || (isProduction && stamp === fingerprint + productionMark)
+// A clone that has the packages for developers keeps them.
+const hasMore = existsSync(join(root, 'node_modules')) && !stamp.endsWith(productionMark)
+if (!isInstalled) installPackages(isProduction && !hasMore)
 prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[command] ?? []))])
-
-/** Returns a hash of the lock file, which determines the installed packages. */
-function fingerprint() {
-  return createHash('sha256')
-    .update(readFileSync(join(root, 'package-lock.json')))
-    .digest('hex')
-}
-
-function isInstalled() {
-  return existsSync(pinnedNode) && existsSync(stampFile) && readFileSync(stampFile, 'utf8') === fingerprint()
-}
 
 /**
  * Installs the packages with `npm install --no-save`. `npm ci` would refuse a lock file that lacks the optional binaries of this platform,
  * because it was written on another one. Both keep the locked versions and the lock file.
  */
-function installPackages() {
+function installPackages(onlyProduction) {
   process.stdout.write('installing packages ...\n')
-  const args = ['install', '--no-save', '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
+  const args = ['install', '--no-save', onlyProduction ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
   run(npmCommand(args), 'npm could not install the packages')
-  writeFileSync(stampFile, fingerprint())
+  writeFileSync(stampFile, onlyProduction ? fingerprint + productionMark : fingerprint)
 }
 
 /** Returns the command of the npm that runs this script, otherwise of the npm on the path. */
