@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -8,6 +8,7 @@ import { completionsOf } from '../../src/cli/client/completion.ts'
 import { clientCommands } from '../../src/cli/client-program.ts'
 import { freshDirectory } from '../e2e/process/harness/taproot-process.ts'
 import { programEnvironment } from '../support/parts/own-program.ts'
+import { skipFor } from '../support/parts/require-part.ts'
 
 const program = new Command('taproot')
 for (const command of clientCommands('taproot')) program.addCommand(command)
@@ -27,13 +28,28 @@ test.for([
   expect(completionsOf(program, words, values).map(({ word }) => word)).toEqual(found)
 })
 
-test('bash completes a command line with the script', async () => {
+/** How a person would type in each shell: prints the command line when it is completed, or its last word. */
+const sessions = {
+  bash: ['bash', '-c', 'source <(taproot completion bash); COMP_WORDS=(taproot get groups -o js); COMP_CWORD=4; _taproot; echo "${COMPREPLY[@]}"'],
+  zsh: [
+    'zsh',
+    '-f',
+    '-c',
+    // A terminal, in which the tab completes, and ^A then puts "print" before the line.
+    `zmodload zsh/zpty; zpty shell zsh -f -i; expect() { zpty -r shell answer "*$1*" }
+    zpty -w shell $'PS1= PS2= RPS1=; autoload -Uz compinit; compinit -D -u; bindkey -e; source <(taproot completion zsh); print rea""dy'; expect ready
+    zpty -w shell $'taproot get groups -o js\t\x01print line: '; expect 'line: taproot get groups -o json'; print json`,
+  ],
+  fish: ['fish', '--no-config', '-c', "taproot completion fish | source; complete -C 'taproot get groups -o js'"],
+} as const
+
+test.for(Object.entries(sessions))('%s completes a command line with the script', async ([shell, [program, ...words]]) => {
+  if (spawnSync(program, ['--version']).error !== undefined) skipFor(`${shell} is not installed`)
   const folder = await freshDirectory()
   const own = join(folder, 'taproot')
   await writeFile(own, `#!/bin/sh\nexec ${resolve(import.meta.dirname, '../../bin/taproot.js')} "$@"\n`)
   await chmod(own, 0o755)
-  const script = 'source <(taproot completion bash); COMP_WORDS=(taproot get groups -o js); COMP_CWORD=4; _taproot; echo "${COMPREPLY[@]}"'
   const env = programEnvironment()
-  const bash = spawn('bash', ['-c', script], { env: { ...env, PATH: `${folder}:${env['PATH'] ?? ''}` }, stdio: ['ignore', 'pipe', 'inherit'] })
-  expect(await text(bash.stdout)).toBe('json\n')
+  const child = spawn(program, words, { env: { ...env, PATH: `${folder}:${env['PATH'] ?? ''}` }, stdio: ['ignore', 'pipe', 'inherit'], timeout: 120_000 })
+  expect(await text(child.stdout)).toBe('json\n')
 })

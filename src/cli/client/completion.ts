@@ -67,6 +67,26 @@ const scripts = {
 }
 complete -F _taproot taproot
 `,
+  zsh: `_taproot() {
+  local -a found
+  local word description
+  while IFS=$'\t' read -r word description; do
+    found+=("\${word//:/\\:}:$description")
+  done < <(taproot complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)
+  if (( $#found )); then _describe taproot found; else _files; fi
+}
+compdef _taproot taproot
+`,
+  fish: `function __taproot_complete
+  set -l found (taproot complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
+  if set -q found[1]
+    printf '%s\n' $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c taproot -f -a '(__taproot_complete)'
+`,
 } as const satisfies Readonly<Record<string, string>>
 
 /** Creates the commands `completion <shell>`, and `complete`, which the scripts call. */
