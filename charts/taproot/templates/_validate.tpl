@@ -2,6 +2,9 @@
 {{- define "taproot.validate" -}}
 {{- $faults := list -}}
 {{- $values := .Values -}}
+{{- if not $values.image.repository -}}
+{{- $faults = append $faults "image.repository is missing: set it to the repository of your image of Taproot, such as registry.example.com/platform/taproot" -}}
+{{- end -}}
 {{- if and (not $values.etcd.enabled) (not $values.etcd.external.endpoints) -}}
 {{- $faults = append $faults "etcd.external.endpoints is missing: set it, because etcd.enabled is false" -}}
 {{- end -}}

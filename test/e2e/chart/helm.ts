@@ -28,12 +28,17 @@ export interface Rendered {
   readonly [field: string]: any
 }
 
+/** Returns the values with the one that has no default. */
+export function withImage(values: Values): Values {
+  return { ...values, image: { repository: 'taproot', ...(values['image'] as Values | undefined) } } // a cast: the chart checks it
+}
+
 /** Runs a real helm on the chart with these values, without a cluster. Does not throw if helm fails. */
 export async function helm(command: readonly string[], values: Values): Promise<KubeClientResult> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-values-'))
   try {
     const file = join(directory, 'values.yaml')
-    await writeFile(file, JSON.stringify(values))
+    await writeFile(file, JSON.stringify(withImage(values)))
     return await runKubeClient('helm', [...command, '--values', file], { kubeconfigFile: join(directory, 'none') })
   } finally {
     await rm(directory, { recursive: true, force: true })

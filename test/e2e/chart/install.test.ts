@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { mustRunKubeClient } from '../../support/parts/kubernetes/kube-client.ts'
 import { startKube, type Kube } from '../../support/parts/kubernetes/kube.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
-import { chartDirectory, type Values } from './helm.ts'
+import { chartDirectory, withImage, type Values } from './helm.ts'
 
 describeWithPart('kube-apiserver', 'a release of the chart', () => {
   let kube: Kube
@@ -30,7 +30,7 @@ describeWithPart('kube-apiserver', 'a release of the chart', () => {
   async function put(command: 'install' | 'upgrade', name: string, options: { readonly namespace?: string; readonly values?: Values } = {}): Promise<void> {
     const { namespace = 'platform', values = {} } = options
     const file = join(directory, 'values.yaml')
-    await writeFile(file, JSON.stringify(values))
+    await writeFile(file, JSON.stringify(withImage(values)))
     const make = command === 'install' ? ['--create-namespace'] : []
     await helm(command, name, chartDirectory, '--namespace', namespace, '--values', file, ...make)
   }

@@ -10,6 +10,9 @@ async function build(name: string): Promise<readonly Rendered[]> {
   return objectsOf(await mustRunKubeClient('kubectl', ['kustomize', `${folder}/${name}`], { kubeconfigFile: '/dev/null' }))
 }
 
+/** A repository that no registry has: an overlay replaces it. */
+const unsetImage = 'example.invalid/taproot'
+
 /** Returns the rendered chart without the parts that only Helm needs. */
 function withoutHelm(text: string): string {
   return text
@@ -21,7 +24,9 @@ function withoutHelm(text: string): string {
 
 describeWithPart('kubectl', 'deploy/kustomize', () => {
   test('base/taproot.yaml equals the rendered chart (`npx vitest run test/e2e/chart/kustomize.test.ts -u` updates it)', async () => {
-    const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
+    const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {
+      image: { repository: unsetImage },
+    })
     expect(code, stderr).toBe(0)
     const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
     await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')

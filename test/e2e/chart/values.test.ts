@@ -25,6 +25,7 @@ const refused: readonly (readonly [sentence: string, values: Values, named: read
   ['an unknown configuration key', { config: { log: { colour: 'red' } } }, ['/config/log', 'colour']],
   ['a configuration value of another type', { config: { registry: { collect: { graceHours: 'long' } } } }, ['/config/registry/collect/graceHours']],
   ['an invalid size', { etcd: { persistence: { size: 'large' } } }, ['/etcd/persistence/size']],
+  ['no image', { image: { repository: '' } }, ['image.repository is missing: set it to the repository of your image']],
   [
     'no store, no upstream, half a credential: all reported at once',
     { etcd: { enabled: false }, upstream: { enabled: false, external: { username: 'x' } } },
