@@ -6,12 +6,14 @@ import { getCommand } from './get.ts'
 import { signInCommands } from './sign-in/commands.ts'
 import { treeCommand } from './tree/command.ts'
 import { whoamiCommand } from './whoami.ts'
+import { writeCommands } from './write/commands.ts'
 
 /** Returns the commands that are clients of the API. `program` is their name on the command line: `taproot` or `kubectl taproot`. */
 export function clientCommands(program: string): Command[] {
   return [
     ...signInCommands(program),
     getCommand(program),
+    ...writeCommands(program),
     treeCommand(program),
     eventsCommand(program),
     auditCommand(program),

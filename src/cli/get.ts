@@ -96,7 +96,8 @@ function filtersOf(kind: ClientKind, filters: readonly string[]): ClientQuery {
   return query
 }
 
-async function findRecord(client: PlatformClient, kind: ClientKind, request: ListSelection & { record: string }): Promise<Json> {
+/** Returns a record that is given by its uid, path or name. Rejects with UsageError, or with ClientError if there is none, or if several have the name. */
+export async function findRecord(client: PlatformClient, kind: ClientKind, request: ListSelection & { readonly record: string }): Promise<Json> {
   const { record, limit, orderBy, filter } = request
   if (filter.length > 0 || limit !== undefined || orderBy !== undefined)
     throw new UsageError(`--filter, --order-by and --limit need a list: remove them, or the name of the record`)

@@ -1,4 +1,4 @@
-import { Command } from 'commander'
+import { Command, type Option } from 'commander'
 import type { Clock } from '../../base/runtime.ts'
 import { exitAfterParsing, exitCodes, UsageError } from '../exit-codes.ts'
 import { systemClock } from '../../server/runtime.ts'
@@ -23,11 +23,12 @@ export interface ClientContext extends ServerConnection, Reported {
 
 /**
  * Creates a client command with the common options. A usage error prints one line on standard error and ends with exit code 2. `program`
- * is the name on the command line.
+ * is the name on the command line. `others` are the command's own options: a common option of the same name is left out, and has its variable only.
  */
-export function clientCommand(name: string, description: string): Command {
+export function clientCommand(name: string, description: string, others: readonly Option[] = []): Command {
   const command = new Command(name).description(description).exitOverride(exitAfterParsing)
-  for (const option of connectionOptions()) command.addOption(option)
+  for (const option of others) command.addOption(option)
+  for (const option of connectionOptions()) if (!others.some(({ long }) => long === option.long)) command.addOption(option)
   return command
 }
 

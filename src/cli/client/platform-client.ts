@@ -10,6 +10,8 @@ export interface ClientCall {
   readonly path: string
   readonly query?: ClientQuery
   readonly body?: Json
+  /** The etag that the record must have, or the API refuses with code 10. Undefined or empty: any. */
+  readonly ifMatch?: string
   /** The fields of a form, instead of `body`. */
   readonly form?: Readonly<Record<string, string>>
 }
@@ -114,12 +116,13 @@ function notPlatform({ origin }: URL, status: number): ClientError {
   return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`)
 }
 
-async function send(options: PlatformClientOptions, { method, path, query = {}, body, form }: ClientCall): Promise<Json> {
+async function send(options: PlatformClientOptions, { method, path, query = {}, body, form, ifMatch = '' }: ClientCall): Promise<Json> {
   const { wait = delay } = options
   const { url, headers } = await addressed(options, { path, query })
   // fetch sets the content type of a form.
   const content = form !== undefined ? { body: new URLSearchParams(form) } : body === undefined ? {} : { body: JSON.stringify(body) }
-  const request = { method, headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }, ...content }
+  const own = { ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...(ifMatch === '' ? {} : { 'if-match': `"${ifMatch}"` }) }
+  const request = { method, headers: { ...headers, ...own }, ...content }
   let answer = await exchange(url, request)
   for (let sent = 0; method === 'GET' && sent < retryLimits.retries; sent += 1) {
     const waitMs = retryWaitMs(answer, Date.now())

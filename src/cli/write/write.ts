@@ -1,0 +1,172 @@
+import { isUid } from '../../base/uid.ts'
+import type { ClientContext } from '../client/client-command.ts'
+import { isJson, textOf, type Json } from '../client/client-error.ts'
+import { printable } from '../client/columns.ts'
+import { kindNamed, type ClientKind } from '../client/kinds.ts'
+import { findByPath, findPlace } from '../client/places.ts'
+import type { PlatformClient, ClientQuery } from '../client/platform-client.ts'
+import { printRecord, type RecordFormat } from '../client/records.ts'
+import { UsageError } from '../exit-codes.ts'
+import { findRecord } from '../get.ts'
+import { givenFlags, recordOf, type FieldFlag, type GivenFlags } from './field-flags.ts'
+import type { Change, WritableKind } from './writable-kinds.ts'
+
+/** What all changes have: the values of the options, and how the answer is printed. */
+export interface WriteRequest {
+  readonly flags: GivenFlags
+  readonly dryRun: boolean
+  /** Undefined: one line that says what was done. */
+  readonly format: RecordFormat | undefined
+}
+
+/** Fields of answers that are shown once only. */
+const secretFields = ['secret', 'code'] as const
+
+/** Creates a record at a path, such as `demo/web`, or below a parent if the kind has no names. Rejects with UsageError or ClientError. */
+export async function create(context: ClientContext, writable: WritableKind, { path, ...request }: WriteRequest & { readonly path: string }): Promise<void> {
+  const change = offered(writable, 'create')
+  const { parent, name } = writable.isNamedByPath ? splitPath(writable.kind, path) : { parent: path, name: undefined }
+  const parentUid = parent === undefined ? '' : (await findPlace(context.client, parent, writable.kind.parents)).uid
+  const record = await withReferences(context.client, change.flags, { given: request.flags, record: recordOf(change.flags, request.flags) })
+  const answer = await context.client.call({
+    method: 'POST',
+    path: pathOf(change, parentUid),
+    query: dryRunQuery(request),
+    body: name === undefined ? record : { name, ...record },
+  })
+  await report(context, writable.kind, { ...request, answer, done: 'created', what: path })
+}
+
+/** Changes the fields of a record that options name, and resets those in `clear`. Refused with code 10 if the record changes meanwhile. */
+export async function update(
+  context: ClientContext,
+  writable: WritableKind,
+  { record: wanted, clear, ...request }: WriteRequest & { readonly record: string; readonly clear: readonly string[] },
+): Promise<void> {
+  const change = offered(writable, 'update')
+  const given = givenFlags(change.flags, request.flags)
+  const cleared = clear.map((name) => change.flags.find((flag) => flag.name === name) ?? noFlag(writable.kind, name))
+  const mask = [...given, ...cleared].map(({ maskPath }) => maskPath)
+  if (mask.length === 0) throw new UsageError('nothing to change: name a field, or --clear one')
+  const found = await findRecord(context.client, writable.kind, { record: wanted, filter: [] })
+  const record = await withReferences(context.client, change.flags, { given: request.flags, record: recordOf(change.flags, request.flags) })
+  const answer = await context.client.call({
+    method: 'PATCH',
+    path: pathOf(change, textOf(found['uid'])),
+    query: { ...dryRunQuery(request), updateMask: mask.join(',') },
+    body: record,
+    ifMatch: textOf(found['etag']),
+  })
+  await report(context, writable.kind, { ...request, answer, done: 'changed', what: wanted })
+}
+
+/** Deletes records. All are found before the first one is deleted. `confirm` resolves with false if the person decides against it. */
+export async function remove(
+  context: ClientContext,
+  writable: WritableKind,
+  { records, dryRun, confirm }: { readonly records: readonly string[]; readonly dryRun: boolean; readonly confirm: (question: string) => Promise<boolean> },
+): Promise<void> {
+  const { client, note, output } = context
+  const change = offered(writable, 'delete')
+  const word = writable.kind.kind.toLowerCase()
+  const found: { uid: string; etag?: string; record: string }[] = []
+  for (const record of records) found.push(await identified(client, writable.kind, record))
+  if (!dryRun && !(await confirm(`Delete ${found.length === 1 ? word : writable.kind.words} ${records.join(', ')}?`))) {
+    note('nothing was deleted')
+    return
+  }
+  for (const { uid, etag = '', record } of found) {
+    await client.call({ method: 'DELETE', path: pathOf(change, uid), query: dryRunQuery({ dryRun }), ifMatch: etag })
+    await output.write(`${word} ${record} ${dryRun ? 'would be ' : ''}deleted\n`)
+  }
+}
+
+/** Returns the uid of a record. If it was found by its name, also the etag: another record may get the name meanwhile. */
+async function identified(client: PlatformClient, kind: ClientKind, record: string): Promise<{ uid: string; etag?: string; record: string }> {
+  if (isUid(record)) return { uid: record, record }
+  const found = await findRecord(client, kind, { record, filter: [] })
+  return { uid: textOf(found['uid']), etag: textOf(found['etag']), record }
+}
+
+function offered({ kind, ...changes }: WritableKind, verb: 'create' | 'update' | 'delete'): Change {
+  const change = changes[verb]
+  if (change === undefined) throw new UsageError(`the API cannot ${verb} ${kind.words}`)
+  return change
+}
+
+function noFlag({ words }: ClientKind, name: string): never {
+  throw new UsageError(`${words} have no field ${name} that can be cleared`)
+}
+
+/** Splits the path of a new record into its parent and its name. A tag follows a colon. Throws UsageError. */
+function splitPath({ kind, parents }: ClientKind, path: string): { readonly parent: string | undefined; readonly name: string } {
+  const at = parents.includes('Repo') ? path.lastIndexOf(':') : path.lastIndexOf('/')
+  const [parent, name] = [path.slice(0, Math.max(at, 0)), path.slice(at + 1)]
+  if (name === '') throw new UsageError(`"${path}" has no name at its end`)
+  if (parent !== '') return { parent, name }
+  if (parents.includes('/')) return { parent: undefined, name }
+  throw new UsageError(`a ${kind.toLowerCase()} needs a parent: write its path, such as ${parents.includes('Repo') ? 'demo/app:' : 'demo/'}${name}`)
+}
+
+function pathOf({ route: { template } }: Change, uid: string): string {
+  return template.replace(/\/\{[^}]*\}/, uid === '' ? '' : `/${uid}`)
+}
+
+function dryRunQuery({ dryRun }: { readonly dryRun: boolean }): ClientQuery {
+  return dryRun ? { validateOnly: 'true' } : {}
+}
+
+/** Returns the record with the uids of the records that its fields name by path. */
+async function withReferences(
+  client: PlatformClient,
+  flags: readonly FieldFlag[],
+  { given, record }: { readonly given: GivenFlags; readonly record: Json },
+): Promise<Json> {
+  const found: Record<string, unknown> = { ...record }
+  for (const {
+    path: [name = ''],
+    reference,
+  } of givenFlags(flags, given)) {
+    const value = textOf(record[name])
+    if (reference === undefined || value === '' || isUid(value)) continue
+    found[name] = textOf((await findByPath(client, kindNamed(reference), value))['uid'])
+  }
+  return found
+}
+
+async function report(
+  { output, clock, note }: ClientContext,
+  kind: ClientKind,
+  { answer, format, dryRun, done, what }: Omit<WriteRequest, 'flags'> & { readonly answer: Json; readonly done: string; readonly what: string },
+): Promise<void> {
+  if (format !== undefined) {
+    await printRecord(answer, format, { output, kind, nowMs: clock.now() })
+    return
+  }
+  const uid = dryRun ? '' : ` (${textOf(answer['uid'])})`
+  await output.write(`${kind.kind.toLowerCase()} ${what} ${dryRun ? 'would be ' : ''}${done}${uid}\n`)
+  for (const name of secretFields) {
+    const secret = textOf(answer[name])
+    if (secret === '') continue
+    await output.write(`${name}: ${secret}\n`)
+    note(`Keep the ${name}: it is shown only now.`)
+  }
+}
+
+/** Prints all fields of a record, one per line, with the path of the group above it. */
+export async function describe(context: ClientContext, kind: ClientKind, wanted: string): Promise<void> {
+  const record = await findRecord(context.client, kind, { record: wanted, filter: [] })
+  const rows = leaves(record, '')
+  const width = Math.max(...rows.map(([name]) => name.length))
+  await context.output.write(
+    `${context.output.style('bold', `${kind.kind.toLowerCase()} ${wanted}`)}\n${rows.map(([name, value]) => `  ${name.padEnd(width)}  ${value}\n`).join('')}`,
+  )
+}
+
+/** Returns the names and values of all fields within a JSON value. Empty ones are left out. */
+function leaves(value: unknown, name: string): readonly (readonly [name: string, value: string])[] {
+  if (Array.isArray(value) && value.every((one) => !isJson(one))) return value.length === 0 ? [] : [[name, value.map(String).join(', ')]]
+  if (Array.isArray(value)) return value.flatMap((one, at) => leaves(one, `${name}[${at}]`))
+  if (isJson(value)) return Object.entries(value).flatMap(([key, one]) => leaves(one, name === '' ? key : `${name}.${key}`))
+  return value === '' || value === null || value === undefined ? [] : [[name, printable(String(value))]]
+}
