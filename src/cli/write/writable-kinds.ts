@@ -4,7 +4,7 @@ import { clientKinds, type ClientKind } from '../client/kinds.ts'
 import { fieldFlags, type FieldFlag } from './field-flags.ts'
 
 /** A change of a record that the API offers: its REST route, and the options for its fields. */
-export interface Change {
+export interface OfferedChange {
   readonly route: HttpBinding
   readonly flags: readonly FieldFlag[]
 }
@@ -14,9 +14,9 @@ export interface WritableKind {
   readonly kind: ClientKind
   /** True if a record is named by the last part of its path; false if the path is that of its parent. */
   readonly isNamedByPath: boolean
-  readonly create: Change | undefined
-  readonly update: Change | undefined
-  readonly delete: Change | undefined
+  readonly create: OfferedChange | undefined
+  readonly update: OfferedChange | undefined
+  readonly delete: OfferedChange | undefined
 }
 
 /** All kinds whose records a caller may change, in the order of `clientKinds`. */
@@ -32,7 +32,7 @@ function isNamedByPath({ kind, nameFilter }: ClientKind): boolean {
 }
 
 function changesOf(kind: ClientKind): Pick<WritableKind, 'create' | 'update' | 'delete'> {
-  const change = (verb: MethodVerb): Change | undefined => {
+  const change = (verb: MethodVerb): OfferedChange | undefined => {
     const route = methods.find((method) => method.verb === verb && method.kind === kind.kind)?.http[0]
     const desc = resources.get(kind.kind)?.desc
     if (route === undefined || desc === undefined) return undefined

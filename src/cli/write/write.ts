@@ -9,7 +9,7 @@ import { printRecord, type RecordFormat } from '../client/records.ts'
 import { UsageError } from '../exit-codes.ts'
 import { findRecord } from '../get.ts'
 import { givenFlags, recordOf, type FieldFlag, type GivenFlags } from './field-flags.ts'
-import type { Change, WritableKind } from './writable-kinds.ts'
+import type { OfferedChange, WritableKind } from './writable-kinds.ts'
 
 /** What all changes have: the values of the options, and how the answer is printed. */
 export interface WriteRequest {
@@ -88,7 +88,7 @@ async function identified(client: PlatformClient, kind: ClientKind, record: stri
   return { uid: textOf(found['uid']), etag: textOf(found['etag']), record }
 }
 
-function offered({ kind, ...changes }: WritableKind, verb: 'create' | 'update' | 'delete'): Change {
+function offered({ kind, ...changes }: WritableKind, verb: 'create' | 'update' | 'delete'): OfferedChange {
   const change = changes[verb]
   if (change === undefined) throw new UsageError(`the API cannot ${verb} ${kind.words}`)
   return change
@@ -108,7 +108,7 @@ function splitPath({ kind, parents }: ClientKind, path: string): { readonly pare
   throw new UsageError(`a ${kind.toLowerCase()} needs a parent: write its path, such as ${parents.includes('Repo') ? 'demo/app:' : 'demo/'}${name}`)
 }
 
-function pathOf({ route: { template } }: Change, uid: string): string {
+function pathOf({ route: { template } }: OfferedChange, uid: string): string {
   return template.replace(/\/\{[^}]*\}/, uid === '' ? '' : `/${uid}`)
 }
 
