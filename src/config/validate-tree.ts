@@ -16,7 +16,8 @@ export interface Origins {
   readonly fromEnvironment: { has(setting: Setting): boolean }
 }
 
-const ajv = new Ajv({ allErrors: true, strict: true, verbose: true })
+// A test checks the schema itself: compiling the schema of schemas would take most of the time here, at each start.
+const ajv = new Ajv({ allErrors: true, strict: true, verbose: true, validateSchema: false, code: { optimize: false } })
 for (const [name, format] of Object.entries(valueFormats)) ajv.addFormat(name, format.test)
 const validate = ajv.compile(configJsonSchema())
 

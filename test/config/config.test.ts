@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Ajv } from 'ajv'
 import { format, resolveConfig } from 'prettier'
 import { afterAll, describe, expect, test } from 'vitest'
 import type { Role } from '../../src/config/config.ts'
@@ -323,6 +324,13 @@ test('masking hides the credentials of URLs and keeps everything else', () => {
   expect(masked.registry.upstream).toEqual({ url: 'https://***@registry.example:5000/x', redirects: 'follow' })
   expect(masked.store.etcd.endpoints).toEqual(['http://***@10.0.0.1:2379'])
   expect({ ...masked, registry: config.registry, store: config.store }).toEqual(config)
+})
+
+test('the configuration schema is a valid JSON Schema', () => {
+  // Servers do not check it at each start.
+  const ajv = new Ajv()
+  expect(ajv.validateSchema(configJsonSchema()), ajv.errorsText()).toBe(true)
+  expect(ajv.validateSchema({ ...configJsonSchema(), required: 'baseUrl' })).toBe(false)
 })
 
 describe('generated documents (`npx vitest run test/config/config.test.ts -u` rewrites them)', () => {

@@ -7,7 +7,7 @@ import type { Log } from '../../base/log.ts'
 import { maxOpenRequestBytes, type MethodRow } from '../../base/schema/method.ts'
 import { grpcPaths, serviceAliases } from '../aliases.ts'
 import type { Dispatch } from '../call.ts'
-import { addReflection } from './reflection.ts'
+import { lazyReflection } from './reflection.ts'
 import { unaryCalls } from './unary-calls.ts'
 import type { Http2Requests } from '../http/http2-requests.ts'
 import type { CallMetrics } from '../metrics.ts'
@@ -89,16 +89,19 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     'grpc.keepalive_time_ms': limits.pingMs,
     // Disabled, because no client can read channelz counters here.
     'grpc.enable_channelz': 0,
-    interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => handling.handlers.has(path) })],
+    interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => hasHandler(path) })],
   })
   const handling = server as unknown as StreamHandling // See StreamHandling.
+  const reflection = lazyReflection(server, options)
+  const hasHandler = (path: string): boolean => handling.handlers.has(path) || reflection.serves(path)
   const { otherRequests } = options
   const isGrpc = (headers: IncomingHttpHeaders): boolean => {
     const path = headers[':path'] as string // Node only emits request streams, which have a path.
-    return (headers['content-type'] ?? '').startsWith('application/grpc') || rows.has(path) || handling.handlers.has(path)
+    return (headers['content-type'] ?? '').startsWith('application/grpc') || rows.has(path) || hasHandler(path)
   }
   guardStreams(handling, {
     log: options.log,
+    beforeLookup: (path) => reflection.serves(path) && reflection.load(),
     takeOther(stream, headers, rawHeaders) {
       if (otherRequests === undefined || isGrpc(headers)) return false
       otherRequests(stream, headers, rawHeaders)
@@ -106,7 +109,6 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     },
   })
   const health = createHealth(server, options)
-  addReflection(server, options)
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
   return {
     accept(socket) {
@@ -141,6 +143,8 @@ interface StreamHandling {
 /** The dependencies for handling HTTP/2 streams that are not gRPC calls. */
 interface OtherStreams {
   readonly log: Log
+  /** Called before the handler of a path is looked up. */
+  beforeLookup(path: string): void
   /** Serves a stream that is not a gRPC call and returns true. Returns false for a gRPC call. */
   takeOther(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: string[]): boolean
 }
@@ -158,9 +162,12 @@ function handlerOf(path: string): GrpcHandler {
  *   would end the process.
  * - It passes calls of unknown methods to the interceptor. The library answers them without error details.
  */
-function guardStreams(handling: StreamHandling, { log, takeOther }: OtherStreams): void {
+function guardStreams(handling: StreamHandling, { log, beforeLookup, takeOther }: OtherStreams): void {
   const handle = handling._streamHandler.bind(handling)
-  handling._retrieveHandler = (path) => handling.handlers.get(path) ?? handlerOf(path)
+  handling._retrieveHandler = (path) => {
+    beforeLookup(path)
+    return handling.handlers.get(path) ?? handlerOf(path)
+  }
   handling._streamHandler = (...begun) => {
     const [, stream, headers, , rawHeaders] = begun
     stream.once('error', () => undefined)
