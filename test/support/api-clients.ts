@@ -210,6 +210,17 @@ export function grpcFailure(error: ServiceError, header: Reply['header']): Reply
   return { code: error.code, body: {}, message: error.details, details: detailsOf(details), raw, header }
 }
 
+/** Runs `work` so that errors have no stack: the gRPC library makes one for each call, and writes it out for each refused one. */
+function withoutStacks<T>(work: () => T): T {
+  const { stackTraceLimit } = Error
+  Error.stackTraceLimit = 0
+  try {
+    return work()
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit
+  }
+}
+
 /** Reconnects at once to a restarted server, however long it was down. */
 const channelOptions = { 'grpc.initial_reconnect_backoff_ms': 100, 'grpc.max_reconnect_backoff_ms': 500 }
 
@@ -246,7 +257,7 @@ export function grpcClient(address: string, serviceName: (method: MethodRow) => 
         stream.on('metadata', (metadata) => (seen = metadata))
         return promise
       }
-      const call = client.makeUnaryRequest(path, serialize, deserialize, message, metadataOf(options), deadline, done)
+      const call = withoutStacks(() => client.makeUnaryRequest(path, serialize, deserialize, message, metadataOf(options), deadline, done))
       call.on('metadata', (metadata) => {
         seen = metadata
       })

@@ -112,8 +112,13 @@ export function isWorkedOn({ name }: DescField): boolean {
 
 const anyText: readonly Text[] = [...words, ...patterns, ...addresses, ...prose, ...nested]
 
+const knownRules = new Map<DescField, FieldRules>()
+
+/** Returns the rules of a field. Decoding them takes longer than making most values. */
 function rulesOf(field: DescField): FieldRules {
-  return getOption(field, fieldRules)
+  const rules = knownRules.get(field) ?? getOption(field, fieldRules)
+  knownRules.set(field, rules)
+  return rules
 }
 
 /** Returns the maximum length in the schema, or Infinity. */
@@ -153,7 +158,7 @@ const wellKnown: Readonly<Record<string, (bytes: number, dear: Dear) => JsonValu
 export function dearScalar(field: DescField, bytes: number, dear: Dear): JsonValue {
   const { random } = dear
   if (random.chance(0.03)) {
-    const other = nastyValue(random)
+    const other = nastyValue(random, bytes)
     if (JSON.stringify(other).length <= bytes) return other
   }
   if (field.message !== undefined) return wellKnown[field.message.typeName]?.(bytes, dear) ?? {}

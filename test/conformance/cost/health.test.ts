@@ -240,7 +240,7 @@ describe('/healthz is answered within 200 ms', () => {
 })
 
 test('the health check of this test reports a server that is blocked for longer', { timeout }, async () => {
-  const held = await startTarget('sqlite', {}, { method: 'IdentitiesService/LookupIdentity', ms: 2 * roundMs })
+  const held = await startTarget('sqlite', {}, [{ method: 'IdentitiesService/LookupIdentity', ms: 2 * roundMs }])
   onTestFinished(() => held.stop())
   const apiClient = restClient(`http://127.0.0.1:${held.ports.api}`)
   onTestFinished(() => apiClient.close())

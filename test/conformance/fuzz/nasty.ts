@@ -93,9 +93,23 @@ export function nastyText(random: Random): string {
   return random.pick(Object.values(nastyTexts))(random)
 }
 
-/** One of the values or texts above. */
-export function nastyValue(random: Random): JsonValue {
-  return random.chance(0.5) ? nastyText(random) : random.pick(Object.values(nastyValues))(random)
+/** The names of texts and values that take long to make, and have at least `longBytes` bytes. */
+const long: ReadonlySet<string> = new Set(['huge', 'huge unicode', 'long list', 'long list of objects', 'many keys'])
+const longBytes = 4_000
+
+type Made = readonly ((random: Random) => JsonValue)[]
+
+function madeOf(rows: Readonly<Record<string, Made[number]>>): { readonly all: Made; readonly short: Made } {
+  const short = Object.entries(rows).flatMap(([name, make]) => (long.has(name) ? [] : [make]))
+  return { all: Object.values(rows), short }
+}
+
+const [texts, values] = [madeOf(nastyTexts), madeOf(nastyValues)]
+
+/** One of the values or texts above, of which long ones are left out if `maxBytes` is too small for them. */
+export function nastyValue(random: Random, maxBytes = Infinity): JsonValue {
+  const { all, short } = random.chance(0.5) ? texts : values
+  return random.pick(maxBytes < longBytes ? short : all)(random)
 }
 
 /** Returns the UTF-8 bytes of the text as one character each, for HTTP/1.1. Bytes that would end a line are left out. */

@@ -28,6 +28,12 @@ export interface Example {
   readonly token: string
 }
 
+/** A method whose handler blocks the thread if the request is larger than 1 KiB, and for how much processor time in milliseconds. */
+export interface DearMethod {
+  readonly method: string
+  readonly ms: number
+}
+
 /** Data for requests: a group of existing records on the server. */
 export interface Corpus {
   readonly examples: readonly Example[]

@@ -18,7 +18,7 @@ import { makeDirectory } from '../../iam/scim/directory.ts'
 import { cases } from '../walk/cases/cases.ts'
 import { accessOf, methodNamed } from '../walk/cases/method-case.ts'
 import { makeWorld, swept, trustedIssuer, walkFeeds, walkTerms, type World } from '../walk/world.ts'
-import type { Corpus, Example, Filling, LoggedError, Ports, Question, Work } from './protocol.ts'
+import type { Corpus, DearMethod, Example, Filling, LoggedError, Ports, Question, Work } from './protocol.ts'
 import { LoginCorpusMaker } from './requests/login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
@@ -133,7 +133,7 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
 }
 
 /** Makes a method expensive, to simulate a fault. */
-function makeDear(name: string, dearMs: number): void {
+function makeDear({ method: name, ms: dearMs }: DearMethod): void {
   const method = methodNamed(name)
   const handler = handlers.get(method)
   if (handler === undefined) throw new Error(`${name} has no handler`)
@@ -163,8 +163,9 @@ function takeWork(): Work {
 
 setInterval(lookAtWork, 5).unref()
 
-const [, , storeName, dearMethod, dearMs] = process.argv
-if (dearMethod !== undefined) makeDear(dearMethod, Number(dearMs))
+const [, , storeName, dearMethods = '[]'] = process.argv
+// startTarget writes them.
+for (const dear of JSON.parse(dearMethods) as DearMethod[]) makeDear(dear)
 const clock: Clock = { now: () => Date.now() }
 const idp = await startLoginProvider()
 const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: true }]

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { AskedProcess } from '../../support/parts/asked-process.ts'
 import type { MemoryInUse } from '../../support/parts/memory-in-use.ts'
-import type { Corpus, Filling, LoggedError, Ports, Question, StateChange, Work } from './protocol.ts'
+import type { Corpus, DearMethod, Filling, LoggedError, Ports, Question, StateChange, Work } from './protocol.ts'
 
 /** The server under test: its ports, and the queries to its process. */
 export interface Target {
@@ -85,14 +85,8 @@ class ServerTarget implements Target {
   }
 }
 
-/** A method whose handler blocks the thread if the request is larger than 1 KiB, and for how much processor time in milliseconds. */
-interface DearMethod {
-  readonly method: string
-  readonly ms: number
-}
-
 /** Starts a server on its own store. `env` has `TAPROOT_*` settings in addition to those of role `dev`. Resolves when the server is ready. */
-export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dear?: DearMethod): Promise<Target> {
-  const args = [store, ...(dear === undefined ? [] : [dear.method, String(dear.ms)])]
+export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dear: readonly DearMethod[] = []): Promise<Target> {
+  const args = [store, JSON.stringify(dear)]
   return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args, env }))
 }

@@ -43,12 +43,17 @@ function bounded(parts: readonly string[]): string[] {
   return parts.filter((part) => (length += part.length + 1) < longestQuery)
 }
 
+/** Returns the path without slashes at its end. A regular expression would take quadratic time for a path of slashes. */
+function withoutFinalSlashes(path: string): string {
+  let end = path.length
+  while (path[end - 1] === '/') end -= 1
+  return path.slice(0, end)
+}
+
 /** Encodes the request for one of its routes. Uses up `request`. */
 export function restDraft(binding: HttpBinding, request: JsonObject, headers: Readonly<Record<string, string>>): HttpDraft {
-  const path = binding.template
-    .replaceAll(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => escaped(asText(taken(request, variable))))
-    .replace(/\/+$/, '')
-    .replace('/:', ':')
+  const filled = binding.template.replaceAll(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => escaped(asText(taken(request, variable))))
+  const path = withoutFinalSlashes(filled).replace('/:', ':')
   const field = camelCase(binding.body)
   const body = binding.body === '*' ? request : binding.body === '' ? undefined : (request[field] ?? {})
   const rest = binding.body === '*' ? [] : Object.entries(request).filter(([key]) => key !== field)

@@ -141,14 +141,21 @@ export function accessOf(method: MethodRow): Access {
   return method.scope === 'unscoped' && effectOf(method) === 'list' ? 'list' : 'scoped'
 }
 
+/** The names of methods: suites ask for them several times in each call. */
+const caseNames = new Map<MethodRow, string>()
+
 /** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
 export function caseName(method: MethodRow): string {
-  return `${method.service.slice(method.service.lastIndexOf('.') + 1)}/${method.rpc}`
+  let name = caseNames.get(method)
+  if (name === undefined) caseNames.set(method, (name = `${method.service.slice(method.service.lastIndexOf('.') + 1)}/${method.rpc}`))
+  return name
 }
+
+const byCaseName = Map.groupBy(methods, caseName)
 
 /** Returns the method of a row. */
 export function methodNamed(name: string): MethodRow {
-  const found = methods.filter((method) => caseName(method) === name)
+  const found = byCaseName.get(name) ?? []
   if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${name}`)
   return found[0]
 }
