@@ -3,7 +3,7 @@ import type { DescEnum, DescField, DescMessage, Message } from '@bufbuild/protob
 import { protoCamelCase } from '@bufbuild/protobuf/reflect'
 import { isWrapperDesc } from '@bufbuild/protobuf/wkt'
 import type { Duration, FieldMask, Timestamp } from '@bufbuild/protobuf/wkt'
-import { fieldAccess } from '../base/schema/field-behavior.ts'
+import { fieldAccess, isNullIfUnset } from '../base/schema/field-behavior.ts'
 import { secret } from '../gen/taproot/api/v1/annotations_pb.ts'
 
 /** Encodes a message of one type as JSON text. */
@@ -26,7 +26,7 @@ function omitEmpty(field: DescField): boolean {
 /**
  * Returns encoders for proto3 JSON with the exceptions of the specification (docs/spec/resources.md#json-form):
  * - Scalars, enums, lists and maps are always present.
- * - Messages, oneof members and `optional` fields that are not set are omitted.
+ * - Messages, oneof members and `optional` fields that are not set are omitted. In version 1, messages are `null` (docs/spec/version-1.md#json-form).
  * - Timestamps have exactly three decimals of a second, and end with Z.
  * The encoder of a message type is compiled once.
  */
@@ -84,9 +84,10 @@ function fieldMember(field: DescField, encoderOf: EncoderOf): MemberEncoder {
       return isEmpty(value) ? '' : key + encode(value)
     }
   }
+  const unset = isNullIfUnset(field) ? `${key}null` : ''
   return (message) => {
     const value = message[localName]
-    return value === undefined ? '' : key + encode(value)
+    return value === undefined ? unset : key + encode(value)
   }
 }
 

@@ -5,11 +5,14 @@ import { describe, expect, test } from 'vitest'
 import { fieldOfKey, shapeJson } from '../../src/transport/http/json-shape.ts'
 import { createJsonEncoders } from '../../src/transport/json-encode.ts'
 import { methods, registry } from '../../src/base/schema/schema.ts'
-import { HeadlessSessionSchema } from '../../src/gen/taproot/auth/v1/auth_pb.ts'
+import { HeadlessSessionSchema, WhoAmISchema } from '../../src/gen/taproot/auth/v1/auth_pb.ts'
+import { IdentitySchema as IdentityV1Schema } from '../../src/gen/taproot/iam/v1/identities_pb.ts'
 import { GroupSchema, ListGroupsResponseSchema, UpdateGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { GroupInviteSchema } from '../../src/gen/taproot/iam/v2/group_invites_pb.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RepoSchema as RepoV1Schema } from '../../src/gen/taproot/registry/v1/registry_pb.ts'
 import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
+import { AdvisorySchema as AdvisoryV1Schema } from '../../src/gen/taproot/vulnerabilities/v1/advisories_pb.ts'
 import { randomMessage } from './harness/random-message.ts'
 
 const encoders = createJsonEncoders()
@@ -42,6 +45,14 @@ describe('JSON encoding', () => {
       status: 'ORG_STATUS_UNSPECIFIED',
       etag: '',
     })
+  })
+
+  test('a message of version 1 has null for an unset message, but not for a member of a oneof or an optional field', () => {
+    expect(encode(RepoV1Schema, {})).toMatchObject({ id: '', sync_config: null, customOverlay: null, createTime: null })
+    expect(encode(IdentityV1Schema, {})).toEqual({ id: '', name: '', description: '', createdAt: null, updatedAt: null, lastSeen: null })
+    expect(encode(AdvisoryV1Schema, {})).not.toHaveProperty('deletedAt')
+    expect(encode(AdvisoryV1Schema, {})).toHaveProperty('createdAt', null)
+    expect(encode(WhoAmISchema, {})).not.toHaveProperty('profile')
   })
 
   test.each([

@@ -264,7 +264,7 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
     computed: ['createTime'],
     attributesOf(record) {
       const { sync_config: sync } = record
-      if (sync !== undefined) expect(sync).toMatchObject({ expiration: expect.stringMatching(/Z$/) as unknown, uniqueTags: false, gracePeriod: false })
+      if (sync !== null) expect(sync).toMatchObject({ expiration: expect.stringMatching(/Z$/) as unknown, uniqueTags: false, gracePeriod: false })
       return record
     },
     ignored: ['expiration', 'syncApks', 'apkoOverlay'],

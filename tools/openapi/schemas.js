@@ -1,7 +1,7 @@
 // JSON Schemas of messages, for OpenAPI documents. A message has up to three forms: what answers contain, what a request creates or does, and what an
 // update changes.
 import { ScalarType } from '@bufbuild/protobuf'
-import { fieldAccess } from '../../src/base/schema/field-behavior.ts'
+import { fieldAccess, isNullIfUnset } from '../../src/base/schema/field-behavior.ts'
 import { excludedMembers, ignoresEmpty, rulesOf, setRules } from '../../src/kubernetes/crd/constraints.ts'
 
 const scalars = {
@@ -99,7 +99,8 @@ export class Schemas {
   /** Returns the schema of a field. Constraints hold for requests: answers have what was valid when it was written. */
   field(field, form) {
     const rules = form === 'answer' ? undefined : rulesOf(field)
-    const bare = this.bare(field, form, rules)
+    const set = this.bare(field, form, rules)
+    const bare = form === 'answer' && isNullIfUnset(field) ? orNull(set) : set
     const constraints = { ...(form === 'request' ? presenceOf(field) : {}), ...(rules === undefined ? {} : keywordsOf(rules)) }
     if (rules !== undefined && ignoresEmpty(rules) && constraints.pattern !== undefined) constraints.pattern = `^$|${constraints.pattern}`
     const description = this.comment(`${field.parent.typeName}.${field.name}`)
@@ -131,6 +132,11 @@ export class Schemas {
     const bare = field.enum === undefined ? scalarOf(field.scalar, field) : enumOf(field.enum, { form, rules })
     return rules === undefined ? bare : { ...bare, ...keywordsOf(rules) }
   }
+}
+
+/** Returns the schema of a value that may be null. */
+function orNull(schema) {
+  return schema.type === undefined ? { anyOf: [schema, { type: 'null' }] } : { ...schema, type: [schema.type, 'null'] }
 }
 
 /** Returns the constraint of a required text or list: an empty one counts as absent. */

@@ -1,4 +1,4 @@
-import { getOption, type DescField } from '@bufbuild/protobuf'
+import { getOption, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { FieldBehavior, field_behavior } from '../../gen/google/api/field_behavior_pb.ts'
 
 /** What a client may do with a field, from its annotation `google.api.field_behavior`. */
@@ -26,4 +26,18 @@ export function fieldAccess(field: DescField): FieldAccess {
     known.set(field, access)
   }
   return access
+}
+
+/** Packages of version 1 whose messages version 2 has too. */
+const sharedPackages: ReadonlySet<string> = new Set(['taproot.auth.v1', 'taproot.oidc.v1'])
+
+/** True for messages of version 1. */
+function isVersion1({ file }: DescMessage): boolean {
+  const { package: name } = file.proto
+  return name.endsWith('.v1') && !sharedPackages.has(name)
+}
+
+/** True if JSON has `null` for the field while it is not set: a single message in version 1, outside of a oneof (docs/spec/version-1.md#json-form). */
+export function isNullIfUnset(field: DescField): boolean {
+  return field.fieldKind === 'message' && field.oneof === undefined && !field.proto.proto3Optional && isVersion1(field.parent)
 }

@@ -178,7 +178,7 @@ specSuiteEverywhere('version 1', (spec) => {
     const { uid } = await makePerson(spec.server, person)
     const seen = await spec.ok('Identities/Lookup', person, { token })
     expect(seen).toMatchObject({ id: uid, name: '', claimMatch: person })
-    expect(seen['createdAt']).toBeUndefined()
+    expect(seen['createdAt']).toBeNull()
     const all = await spec.ok('Identities/Lookup', person, { token: await spec.server.operatorToken() })
     expect(all).toMatchObject({ id: uid, createdAt: expect.stringMatching(/Z$/) as unknown })
     expect(await spec.ok('LookupIdentity', person, { token })).toEqual({ uid })
@@ -263,6 +263,21 @@ specSuiteEverywhere('version 1', (spec) => {
   })
 
   spec.only('rest', () => {
+    // docs/spec/version-1.md#json-form
+    test('what is not set is null, and an answer can be sent back as an update', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const association = { name: 'accounts', description: '', github: { appInstallations: {} } }
+      const made = await spec.ok('GroupAccountAssociations/Create', { group, ...association }, { token })
+      expect(made).toEqual({ group, ...association, amazon: null, azure: null, google: null, platform: null })
+      expect(itemsOf(await spec.ok('GroupAccountAssociations/List', { group }, { token }), 'items')).toEqual([made])
+      const replaced = await fetch(`http://127.0.0.1:${spec.server.config.api.port}/iam/v1/account_associations/${group}`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ ...made, description: 'changed' }),
+      })
+      expect(await replaced.json()).toEqual({ ...made, description: 'changed' })
+    })
+
     // docs/spec/version-1.md#paths
     test('unknown parameters and keys are ignored, and answers have no deprecation headers', async () => {
       const { group, token } = await makeOrganisation(spec.server)
