@@ -70,7 +70,7 @@ async function idempotent(services: Services, context: Context, request: { messa
   if (key === undefined || context.validateOnly) return undefined
   if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without spaces')
   const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, request.parent, key).toString('hex')
-  const body = bodyHash(services, context, request.message)
+  const body = bodyHash(services, context, context.asked ?? request.message)
   const entry = await services.store.get(idempotencyKey(hash), context.signal)
   const record = readRecord(services, entry)
   if (record !== undefined && !body.equals(record.bodyHash))

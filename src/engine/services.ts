@@ -207,6 +207,8 @@ export interface Context {
   readonly ifMatch: string | undefined
   readonly ifNoneMatch: string | undefined
   readonly idempotencyKey: string | undefined
+  /** The request as the caller sent it, if it came over a transport. Its handler may get it with defaults, see DecodedCall.complete. */
+  readonly asked?: Message
   readonly ownership: Ownership
   /** The fields that are present in a REST body, see DecodedCall.present. */
   readonly present: readonly string[] | undefined

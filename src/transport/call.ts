@@ -22,6 +22,11 @@ export interface DecodedCall {
    * message that `list` returns.
    */
   readonly instead?: { readonly get: MethodRow; readonly list: () => Message }
+  /**
+   * Returns the message that the handler gets: `message` with defaults that depend on the time, so that a repeated request still has an equal `message`. Called
+   * after the caller was authorized. Throws code 3 for a request that is not valid.
+   */
+  readonly complete?: () => Message
 }
 
 /** A call as a transport passes it to the pipeline. REST and gRPC create the same call from the same request. */

@@ -139,6 +139,10 @@ class CallContext implements Context {
     return forceOwnership === 'true' ? forcedOwnership : apiOwnership
   }
 
+  get asked(): Message {
+    return this.#decoded.message
+  }
+
   get present(): readonly string[] | undefined {
     return this.#decoded.present
   }
@@ -287,9 +291,9 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
 
 /** Runs the next steps: authorize, validate. */
 function admit(options: PipelineOptions, plan: MethodPlan, { call, token, caller, decoded }: Arrived & { readonly call: Call }): Admitted {
-  const { message } = decoded
   const context = new CallContext(options, call, { caller, decoded })
   context.authorize()
+  const message = decoded.complete?.() ?? decoded.message
   assertValidRequest(call.method.input, message, plan.held)
   call.throwIfEnded()
   return { context, message, session: token === undefined || caller === undefined ? undefined : { caller, token } }

@@ -7,7 +7,7 @@ import { IdentitySchema as IdentityV1, type LookupIdentityRequest } from '../gen
 import type { Identity, LookupIdentityResponse } from '../gen/taproot/iam/v2/identities_pb.ts'
 import { InnerCall, methodNamed } from './inner-call.ts'
 import { identityMap } from './kinds.ts'
-import { forwarded, type MethodMapping, type NewRecordFacts } from './mapped-methods.ts'
+import { forwarded, type MethodMapping } from './mapped-methods.ts'
 
 /** Default lifetime of static keys, and their maximum in a create, in milliseconds (docs/spec/version-1.md#identities). */
 const staticKeysLifeMs = 30 * 24 * 3600 * 1000
@@ -19,7 +19,7 @@ export function endStaticKeys(record: Message, { clock }: Pick<Services, 'clock'
 }
 
 /** Limits the life of static keys in a new identity. Throws code 3 if it is longer. */
-export function limitStaticKeys(record: Message, { services }: NewRecordFacts): void {
+export function limitStaticKeys(record: Message, services: Pick<Services, 'clock'>): void {
   endStaticKeys(record, services)
   const { relationship } = record as Identity // see endStaticKeys
   const end = relationship.case === 'staticKeys' ? relationship.value.expirationTime : undefined

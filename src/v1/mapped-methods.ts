@@ -1,4 +1,4 @@
-import { create, type DescMessage, type Message } from '@bufbuild/protobuf'
+import { clone, create, type DescMessage, type Message } from '@bufbuild/protobuf'
 import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
@@ -11,12 +11,6 @@ import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 export interface Version1Options {
   /** The pipeline of version 2. */
   readonly dispatch: Dispatch
-  readonly services: Services
-}
-
-/** What is known when a create maps its record. The caller is not authorized yet. */
-export interface NewRecordFacts {
-  readonly parent: string
   readonly services: Services
 }
 
@@ -41,14 +35,17 @@ function membersOf(message: Message): Members {
 export async function forwarded(
   outer: { readonly call: Call; readonly dispatch: Dispatch },
   method: MethodRow,
-  { toV2, getOf, pathInV1 = (path) => path }: Pick<RequestMapping, 'toV2'> & Partial<RequestMapping>,
+  { toV2, getOf, settle, pathInV1 = (path) => path }: Pick<RequestMapping, 'toV2'> & Partial<RequestMapping>,
 ): Promise<Answer> {
   const { call, dispatch } = outer
   try {
     return await dispatch(
       new InnerCall(call, method, async (arrived) => {
         const { message } = await call.decode(arrived)
-        return getOf?.(message) ?? { message: toV2(message) }
+        const get = getOf?.(message)
+        if (get !== undefined) return get
+        const mapped = toV2(message)
+        return settle === undefined ? { message: mapped } : { message: mapped, complete: () => settle(mapped) }
       }),
     )
   } catch (error) {
@@ -73,36 +70,44 @@ export interface RequestMapping {
   readonly toV2: (request: Message) => Message
   /** Returns the Get for a list of one record; undefined for other lists. */
   readonly getOf?: (request: Message) => DecodedCall | undefined
+  /** Returns the request of version 2 completed, see DecodedCall.complete. */
+  readonly settle?: (request: Message) => Message
   readonly pathInV1: (path: string) => string
 }
 
 /**
- * Returns the mapping of a create: the parent, and the resource in a field, or as the whole request. `settle` completes or refuses the record of version 2.
+ * Returns the mapping of a create: the parent, and the resource in a field, or as the whole request. `settle` completes or refuses the record of version 2,
+ * once the caller is authorized.
  */
 export function createRequests(
   input: DescMessage,
   method: MethodRow,
-  { map, settle }: { map: FieldMap; settle?: (record: Message, parent: string) => void },
+  { map, settle }: { map: FieldMap; settle?: ((record: Message) => void) | undefined },
 ): RequestMapping {
   const [held, heldV2] = [input === map.v1 ? undefined : heldIn(input, map.v1), heldIn(method.input, map.v2)]
   const parent = input.fields.find((field) => field.fieldKind === 'scalar')
   if (parent === undefined) throw new TypeError(`${input.typeName} has no parent`)
+  const settled = (request: Message): Message => {
+    const copy = clone(method.input, request)
+    const record = membersOf(copy)[heldV2] as Message | undefined // a field with a message
+    if (record !== undefined) settle?.(record)
+    return copy
+  }
   return {
     toV2(request) {
       const members = membersOf(request)
       const given = held === undefined ? request : (members[held] as Message | undefined) // a field with a message
       const at = String(members[parent.localName])
-      const record = given === undefined ? undefined : map.toV2(given)
-      if (record !== undefined) settle?.(record, at)
-      return create(method.input, { parent: at, ...(record === undefined ? {} : { [heldV2]: record }) })
+      return create(method.input, { parent: at, ...(given === undefined ? {} : { [heldV2]: map.toV2(given) }) })
     },
+    ...(settle === undefined ? {} : { settle: settled }),
     pathInV1: (path) => (path === 'parent' ? parent.name : map.pathInV1(path)),
   }
 }
 
 /** How a create differs from others: `settle` completes or refuses the record of version 2, `answer` maps the answer if it has another form. */
 export interface CreateMapping {
-  readonly settle?: (record: Message, facts: NewRecordFacts) => void
+  readonly settle?: (record: Message, services: Services) => void
   readonly answer?: FieldMap
 }
 
@@ -112,7 +117,7 @@ export function creates(name: string, map: FieldMap, { settle, answer: answerMap
   return ({ input }) => ({
     method,
     async answer(call, { dispatch, services }) {
-      const requests = createRequests(input, method, { map, settle: (record, parent) => settle?.(record, { parent, services }) })
+      const requests = createRequests(input, method, { map, settle: settle === undefined ? undefined : (record) => settle(record, services) })
       return recordAnswer(answerMap, await forwarded({ call, dispatch }, method, requests))
     },
   })

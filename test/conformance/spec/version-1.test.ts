@@ -198,24 +198,52 @@ specSuiteEverywhere('version 1', (spec) => {
     expect(await spec.ok('GetIdentity', { uid }, { token })).toMatchObject({ company: 'ACME', description: '', awsIdentity })
   })
 
+  const jwk = {
+    kty: 'EC',
+    crv: 'P-256',
+    x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU',
+    y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0',
+    kid: 'one',
+    alg: 'ES256',
+  }
+  const keys = { issuer: 'https://issuer.example', subject: 'one', issuerKeys: JSON.stringify({ keys: [jwk] }) }
+
   // docs/spec/version-1.md#identities
   test('static keys live 30 days from their create and update if nothing else is said', async () => {
     const { group, token } = await makeOrganisation(spec.server)
-    const jwk = {
-      kty: 'EC',
-      crv: 'P-256',
-      x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU',
-      y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0',
-      kid: 'one',
-      alg: 'ES256',
-    }
-    const keys = { issuer: 'https://issuer.example', subject: 'one', issuerKeys: JSON.stringify({ keys: [jwk] }) }
     const made = await spec.ok('Identities/Create', { parentId: group, identity: { name: 'static', static: keys } }, { token })
     const replaced = await spec.ok('Identities/Update', { id: String(made['id']), name: 'static', static: keys }, { token })
     for (const { static: stored, updatedAt } of [made, replaced]) {
       const { expiration } = stored as JsonObject // a message
       expect((Date.parse(String(expiration)) - Date.parse(String(updatedAt))) / (24 * 3600 * 1000)).toBeCloseTo(30, 3)
     }
+  })
+
+  // docs/spec/version-1.md#identities
+  test('a create of static keys without an end happens once for its idempotency key', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const request = { parentId: group, identity: { name: 'static', static: keys } }
+    const options = { token, idempotencyKey: freshName('key') }
+    const made = await spec.ok('Identities/Create', request, options)
+    expect(await spec.ok('Identities/Create', request, options)).toEqual(made)
+    expect(itemsOf(await spec.ok('Identities/List', { uidp: { childrenOf: group } }, { token }), 'items').filter(({ name }) => name === 'static')).toHaveLength(
+      1,
+    )
+    const other = { parentId: group, identity: { name: 'static', static: { ...keys, expiration: new Date(Date.now() + 60_000).toISOString() } } }
+    expectFailure(await spec.call('Identities/Create', other, options), { code: 3, reason: 'IDEMPOTENCY_KEY_REUSED' })
+  })
+
+  // docs/spec/conventions.md#order-of-checks
+  test('static keys that live too long are only named to callers who may create them', async () => {
+    const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    const expiration = new Date(Date.now() + 31 * 24 * 3600 * 1000).toISOString()
+    const request = { parentId: group, identity: { name: 'static', static: { ...keys, expiration } } }
+    const { token: member } = await makeMember(spec.server, group, { role: 'viewer' })
+    expectFailure(await spec.call('Identities/Create', request, { token: other.token }), { code: 5 })
+    expectFailure(await spec.call('Identities/Create', request, { token: member }), { code: 7 })
+    expectFailure(await spec.call('Identities/Create', request, { token }), { code: 3, fields: ['static.expiration'] })
+    const missing = { ...request, parentId: `${group}/${'0'.repeat(16)}` }
+    expectFailure(await spec.call('Identities/Create', missing, { token }), { code: 5 })
   })
 
   // docs/spec/version-1.md#roles
