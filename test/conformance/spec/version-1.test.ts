@@ -160,6 +160,25 @@ specSuiteEverywhere('version 1', (spec) => {
     expectFailure(await spec.call('Groups/Delete', { id: group }, { token }), { code: 9, reason: 'FAILED_PRECONDITION' })
   })
 
+  // docs/spec/version-1.md#groups
+  test('the parent of a new group is a uid, the end of a uid, or a name within reach', async () => {
+    const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    const [team, shared] = [freshName('team'), freshName('shared')]
+    const id = String((await spec.ok('Groups/Create', { parent: group, group: { name: team } }, { token }))['id'])
+    await spec.ok('Groups/Create', { parent: group, group: { name: shared } }, { token })
+    await spec.ok('Groups/Create', { parent: id, group: { name: shared } }, { token })
+    for (const [at, parent] of [id, id.slice(41), team].entries()) {
+      const made = await spec.ok('Groups/Create', { parent, group: { name: `below-${at}` } }, { token })
+      expect(made['id']).toMatch(new RegExp(`^${id}/`))
+    }
+    expectFailure(await spec.call('Groups/Create', { parent: shared, group: { name: 'below' } }, { token }), { code: 3, fields: ['parent'] })
+    // All groups of an organisation begin with its uid, so that the start of a uid selects none.
+    for (const parent of [group.slice(0, 39), id.slice(0, -1), freshName('none')])
+      expectFailure(await spec.call('Groups/Create', { parent, group: { name: 'below' } }, { token }), { code: 5 })
+    const hidden = await spec.call('Groups/Create', { parent: team, group: { name: 'below' } }, { token: other.token })
+    expectFailure(hidden, { code: 5 })
+  })
+
   // docs/spec/version-1.md#errors
   test('errors name the fields of version 1', async () => {
     const { group, token } = await makeOrganisation(spec.server)
