@@ -11,7 +11,7 @@ export { createTag, createTagV1, deleteTag, updateTag } from './tags/tag-moves.t
 export { isForeignLayer, isImage, isImageLayer } from './oci/manifests/manifest-parser.ts'
 export type { Observe } from './oci/oci-handler.ts'
 export { createDeployment, getDeployment, updateDeployment } from './records/deployments.ts'
-export { getRepoReadme, readmeOf, updateRepoReadme } from './readme/readme.ts'
+export { assertReadme, getRepoReadme, readmeOf, updateRepoReadme } from './readme/readme.ts'
 export { type PlatformImage, getArchitectures, getImageConfig, getSize, imageNotFound, isImageRecord, platformImages } from './records/images.ts'
 export { manifestPrefix, rereadKey, rereadPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
 export { endExpiredSyncs, endMirror, listMirrors } from './records/mirrors.ts'

@@ -1,6 +1,6 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { AnswerDocument, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
+import type { AnswerDocument, Context, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
 import type { LimitState } from './rate-limit.ts'
 
@@ -24,9 +24,9 @@ export interface DecodedCall {
   readonly instead?: { readonly get: MethodRow; readonly list: () => Message }
   /**
    * Returns the message that the handler gets: `message` with defaults that depend on the time, so that a repeated request still has an equal `message`. Called
-   * after the caller was authorized. Throws code 3 for a request that is not valid.
+   * after the caller was authorized and `message` was checked. Throws code 3 for a request that is not valid.
    */
-  readonly complete?: () => Message
+  readonly complete?: (context: Context) => Message | Promise<Message>
 }
 
 /** A call as a transport passes it to the pipeline. REST and gRPC create the same call from the same request. */

@@ -293,7 +293,7 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
 function admit(options: PipelineOptions, plan: MethodPlan, { call, token, caller, decoded }: Arrived & { readonly call: Call }): Admitted {
   const context = new CallContext(options, call, { caller, decoded })
   context.authorize()
-  const message = decoded.complete?.() ?? decoded.message
+  const { message } = decoded
   assertValidRequest(call.method.input, message, plan.held)
   call.throwIfEnded()
   return { context, message, session: token === undefined || caller === undefined ? undefined : { caller, token } }
@@ -326,7 +326,9 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
     if (got !== undefined) return got
     arrived = { ...arrived, decoded: { message: instead.list() } }
   }
-  const { context, message, session } = admit(options, plan, { call, ...arrived })
+  const { context, message: asked, session } = admit(options, plan, { call, ...arrived })
+  const { complete } = arrived.decoded
+  const message = complete === undefined ? asked : await complete(context)
   const answer = await (endpoint === undefined ? handler?.(options.services, context, message) : endpoint(call, message, session))
   if (answer === undefined) throw unimplemented(call.method)
   progress.subject = answer.subject

@@ -2,7 +2,7 @@ import { clone, create, type DescMessage, type Message } from '@bufbuild/protobu
 import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { Services } from '../engine/services.ts'
+import type { Context, Services } from '../engine/services.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from '../transport/call.ts'
 import type { FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
@@ -45,7 +45,7 @@ export async function forwarded(
         const get = getOf?.(message)
         if (get !== undefined) return get
         const mapped = toV2(message)
-        return settle === undefined ? { message: mapped } : { message: mapped, complete: () => settle(mapped) }
+        return settle === undefined ? { message: mapped } : { message: mapped, complete: (context) => settle(mapped, context) }
       }),
     )
   } catch (error) {
@@ -71,7 +71,7 @@ export interface RequestMapping {
   /** Returns the Get for a list of one record; undefined for other lists. */
   readonly getOf?: (request: Message) => DecodedCall | undefined
   /** Returns the request of version 2 completed, see DecodedCall.complete. */
-  readonly settle?: (request: Message) => Message
+  readonly settle?: (request: Message, context: Context) => Message | Promise<Message>
   readonly pathInV1: (path: string) => string
 }
 

@@ -1,9 +1,13 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
+import { trustedUid } from '../base/uid.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
+import { messageOf } from '../cache/records/record-types.ts'
+import type { Context, Services } from '../engine/services.ts'
 import { RepoSchema as RepoV1Schema, type CreateRepoRequest, type Repo as RepoV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
-import type { RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
-import { readmeOf } from '../registry/index.ts'
+import { RepoReadmeSchema, type RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
+import { assertReadme, readmeOf } from '../registry/index.ts'
 import type { Answer, Call, Dispatch } from '../transport/call.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 import { createRequests, forwarded, recordAnswer, replaceRequests, type MethodMapping, type RequestMapping, type Version1Options } from './mapped-methods.ts'
@@ -28,8 +32,44 @@ async function changeReadme({ call, dispatch }: { call: Call; dispatch: Dispatch
       ),
     )
   } catch (error) {
-    throw withFieldNames(error, (path) => (path === 'content' ? 'readme' : path))
+    throw withFieldNames(error, readmeInV1)
   }
+}
+
+/** A repo as a request of version 1 writes it. */
+interface AskedRepo {
+  readonly repo: RepoV1
+  /** The uid of the repo, or of the group of a new one. */
+  readonly place: string
+  /** The uid of the repo that the request changes; undefined for a new one. */
+  readonly uid: string | undefined
+}
+
+/** True if the repo has this source, or if both have none. An empty source keeps that of a synced repo. */
+function hasSource(record: CachedRecord, asked: string | undefined): boolean {
+  const { source } = messageOf(record, 'Repo').syncConfig ?? {}
+  return source === asked || (source !== undefined && asked === '')
+}
+
+/** Throws code 3 if the readme of a request cannot be stored. Runs before anything is written. */
+async function assertAskedReadme({ services, context }: { services: Services; context: Context }, { repo, place, uid }: AskedRepo): Promise<void> {
+  const { readme, syncConfig: sync } = repo
+  if (readme === '') return
+  if (uid !== undefined) {
+    const existing = services.cache.tables.get('Repo', uid)
+    if (existing === undefined) return // the handler refuses the request
+    if (hasSource(existing, sync?.source) && (await readmeOf(services, uid, context.signal)) === readme) return
+  }
+  if (sync !== undefined) throw DomainError.invalid('readme', 'is inherited from the source of the sync: leave it empty')
+  try {
+    await assertReadme(context, create(RepoReadmeSchema, { content: readme }), trustedUid(place))
+  } catch (error) {
+    throw withFieldNames(error, readmeInV1)
+  }
+}
+
+function readmeInV1(path: string): string {
+  return path === 'content' ? 'readme' : path
 }
 
 /** What is known about the readme of a repo that was written. */
@@ -56,17 +96,21 @@ async function withReadme(
   return { ...answer, message: create(RepoV1Schema, { ...repo, readme: isChanged ? readme : (stored ?? readme) }) }
 }
 
-/** Returns requests that keep the last one that was read. */
-export function remembering<Request extends Message>({ toV2, pathInV1 }: RequestMapping): RequestMapping & { asked: () => Request } {
+/** Returns requests that keep the last one that was read. `check` refuses a request of an authorized caller before its handler runs. */
+export function remembering<Request extends Message>(
+  { toV2, pathInV1 }: RequestMapping,
+  check?: (request: Request, context: Context) => Promise<void>,
+): RequestMapping & { asked: () => Request } {
   let read: Message | undefined
-  return {
-    pathInV1,
-    toV2: (request) => toV2((read = request)),
-    asked() {
-      if (read === undefined) throw new TypeError('the request was not read')
-      return read as Request // the request of the method
-    },
+  const asked = (): Request => {
+    if (read === undefined) throw new TypeError('the request was not read')
+    return read as Request // the request of the method
   }
+  const settle = async (mapped: Message, context: Context): Promise<Message> => {
+    await check?.(asked(), context)
+    return mapped
+  }
+  return { pathInV1, toV2: (request) => toV2((read = request)), asked, ...(check === undefined ? {} : { settle }) }
 }
 
 const replacing = replaceRequests(update, repoMap, { kept })
@@ -89,7 +133,12 @@ async function replaceExisting(
 export const createsRepo: MethodMapping = ({ input }) => ({
   method: createRepo,
   async answer(call, options) {
-    const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }))
+    const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }), async ({ parentId, repo }, context) => {
+      if (repo === undefined) return
+      const { services } = options
+      const uid = services.cache.tables.table('Repo').child(parentId, repo.name)?.uid
+      await assertAskedReadme({ services, context }, { repo, place: parentId, uid })
+    })
     const outer = { call, options }
     const { ifNoneMatch, idempotencyKey } = call.headers
     // A repeated create with a key answers the repo as it is now.
@@ -111,7 +160,10 @@ export const createsRepo: MethodMapping = ({ input }) => ({
 export const replacesRepo: MethodMapping = () => ({
   method: update,
   async answer(call, options) {
-    const requests = remembering<RepoV1>(replacing)
+    const requests = remembering<RepoV1>(replacing, async (repo, context) => {
+      const { services } = options
+      await assertAskedReadme({ services, context }, { repo, place: repo.id, uid: repo.id })
+    })
     const answer = await forwarded({ call, dispatch: options.dispatch }, update, requests)
     return withReadme({ call, options }, recordAnswer(repoMap, answer), requests.asked().readme)
   },

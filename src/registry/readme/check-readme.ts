@@ -1,4 +1,6 @@
+import { createHash } from 'node:crypto'
 import { DomainError } from '../../base/errors.ts'
+import { RecentMap } from '../../base/recent-map.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { ReadmeThread } from './readme-thread.ts'
 
@@ -86,11 +88,18 @@ class ReadmeScheduler {
 
 const scheduler = new ReadmeScheduler()
 
+/** The digests of readmes that were accepted last. */
+const accepted = new RecentMap<string, true>(64)
+
 /**
  * Returns the fault of a readme, or undefined if it is valid. Readmes are rendered one after the other in a separate thread. A readme that
  * takes more than 2 s of processor time is refused, so it delays others by at most that much. Throws code 8 `TOO_MANY_WAITING`; rejects
  * with the signal's reason.
  */
 export async function checkReadme(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
-  return await scheduler.check(readme, signal)
+  const digest = createHash('sha256').update(readme.content).digest('hex')
+  if (accepted.get(digest) === true) return undefined
+  const error = await scheduler.check(readme, signal)
+  if (error === undefined) accepted.set(digest, true)
+  return error
 }

@@ -1,7 +1,7 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import { applyMask, maskAllowsEtag } from '../../base/schema/field-mask.ts'
-import { rootOf } from '../../base/uid.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
 import { RepoReadmeSchema, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
@@ -83,6 +83,17 @@ function isSynced(record: CachedRecord): boolean {
   return messageOf(record, 'Repo').syncConfig !== undefined
 }
 
+/**
+ * Throws code 3 if the content of the readme is not allowed, and 8 if too many readmes wait. `place` is the uid of its repo, or of the group of a new one. The
+ * check soon afterwards of a readme that was accepted costs nothing.
+ */
+export async function assertReadme(context: Context, readme: RepoReadme, place: Uid): Promise<void> {
+  assertValid(RepoReadmeSchema, readme)
+  const tenants = [rootOf(place), rootOf(callerOf(context).identity)]
+  const error = readme.content === '' ? undefined : await checkReadme({ content: readme.content, tenants }, context.signal)
+  if (error !== undefined) throw DomainError.invalid('content', error)
+}
+
 /** Returns the readme with the changes of the request. Throws code 10 for a wrong etag, 3 for invalid content, 8 if too many readmes wait. */
 async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { record: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
@@ -94,9 +105,7 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   assertValid(RepoReadmeSchema, writableCopy(RepoReadmeSchema, next))
   if (next.content === current.content) return next
   if (isSynced(at.record)) throw DomainError.invalid('content', 'is inherited from the source of the sync: change it there')
-  const tenants = [rootOf(at.record.uid), rootOf(callerOf(context).identity)]
-  const error = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
-  if (error !== undefined) throw DomainError.invalid('content', error)
+  await assertReadme(context, next, at.record.uid)
   return next
 }
 

@@ -60,10 +60,35 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
   })
 
   // docs/spec/version-1.md#repos
-  test('a readme that is refused is named as the field of the repo', async () => {
-    const { group, token } = await makeOrganisation(spec.server)
-    const repo = { name: freshName('repo'), readme: '<script>alert(1)</script>' }
-    expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo }, { token }), { code: 3, fields: ['readme'] })
+  test('a readme that is refused is named as the field of the repo, and nothing is written', async () => {
+    const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    const [name, fields] = [freshName('repo'), ['readme']]
+    const refused = ['<script>alert(1)</script>', 'x'.repeat(600 * 1024)]
+    for (const readme of refused) {
+      const request = { parentId: group, repo: { name, readme } }
+      expectFailure(await spec.call('Registry/CreateRepo', request, { token }), { code: 3, fields })
+      expectFailure(await spec.call('Registry/CreateRepo', request, { token, validateOnly: true }), { code: 3, fields })
+      expectFailure(await spec.call('Registry/CreateRepo', request, { token: other.token }), { code: 5 })
+    }
+    expect(await spec.ok('Registry/ListRepos', { uidp: { childrenOf: group } }, { token })).toEqual({ items: [] })
+    const made = await spec.ok('Registry/CreateRepo', { parentId: group, repo: { name, description: 'kept', readme: '# Kept' } }, { token })
+    const id = String(made['id'])
+    for (const readme of refused) {
+      expectFailure(await spec.call('Registry/UpdateRepo', { id, name, description: 'lost', readme }, { token }), { code: 3, fields })
+      expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo: { name, readme } }, { token }), { code: 3, fields })
+    }
+    const missing = { id: `${group}/${'0'.repeat(16)}`, name, readme: refused[0] ?? '' }
+    expectFailure(await spec.call('Registry/UpdateRepo', missing, { token }), { code: 5 })
+    const mirror = { name: freshName('mirror'), sync_config: { source: id } }
+    expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo: { ...mirror, readme: '# Own' } }, { token }), { code: 3, fields })
+    expect(itemsOf(await spec.ok('Registry/ListRepos', { id }, { token }), 'items')).toEqual([made])
+    const synced = await spec.ok('Registry/CreateRepo', { parentId: group, repo: mirror }, { token })
+    expect(synced).toMatchObject({ readme: '# Kept' })
+    expectFailure(await spec.call('Registry/UpdateRepo', { ...synced, description: 'lost', readme: '# Own' }, { token }), { code: 3, fields })
+    expect(await spec.ok('Registry/UpdateRepo', { ...synced, description: 'sent back' }, { token })).toMatchObject({
+      readme: '# Kept',
+      description: 'sent back',
+    })
   })
 
   // docs/spec/version-1.md#deployments
