@@ -188,7 +188,9 @@ async function admittedPlan<P, T>(
     const reading = prepare(context.signal)
     const prepared = reading instanceof Promise ? await reading : reading
     if (reading instanceof Promise) context.authorize()
-    const planned = plan(planningOf(services, context), prepared)
+    const planning = planningOf(services, context)
+    const planned = plan(planning, prepared)
+    planned.changes.add(context.also?.(planning.nowMs))
     const wait = admission.admit(planned.changes, context.validateOnly)
     if (wait === undefined) return planned
     await wait()

@@ -26,7 +26,7 @@ import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { DryRunPullPolicyResponse_Verdict, PullPolicy } from '../gen/taproot/registry/v2/pull_policies_pb.ts'
-import type { Guard, Store } from '../store/store.ts'
+import type { Guard, Store, Transaction } from '../store/store.ts'
 
 /** A record as readers see it, with its JSON text and protobuf bytes once a transport has made them. It is kept while the record stays decoded. */
 export interface Shown {
@@ -209,6 +209,8 @@ export interface Context {
   readonly idempotencyKey: string | undefined
   /** The request as the caller sent it, if it came over a transport. Its handler may get it with defaults, see DecodedCall.complete. */
   readonly asked?: Message
+  /** Returns what the transaction of a mutation also guards and writes: the Idempotency-Key of a create that the mutation answers. */
+  readonly also?: ((nowMs: number) => Transaction) | undefined
   readonly ownership: Ownership
   /** The fields that are present in a REST body, see DecodedCall.present. */
   readonly present: readonly string[] | undefined
@@ -280,7 +282,7 @@ export interface HandlerAnswer {
 export type Handler = (services: Services, context: Context, message: Message) => Promise<HandlerAnswer>
 
 /** The parts of a call's context that a mutation needs. */
-export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize' | 'ownership'>
+export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize' | 'ownership' | 'also'>
 
 /** Returns the caller of a call. Throws for a call of a public method. */
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {

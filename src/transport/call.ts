@@ -36,6 +36,8 @@ export interface Call {
   readonly calledAs?: MethodRow
   /** True for a part of another call, which the rate limit has counted. */
   readonly isCounted?: boolean
+  /** What the call's transaction also writes, see Context. */
+  readonly also?: Context['also']
   readonly transport: 'http' | 'grpc'
   readonly headers: CallHeaders
   readonly validateOnly: boolean

@@ -139,6 +139,10 @@ class CallContext implements Context {
     return forceOwnership === 'true' ? forcedOwnership : apiOwnership
   }
 
+  get also(): Context['also'] {
+    return this.#call.also
+  }
+
   get asked(): Message {
     return this.#decoded.message
   }

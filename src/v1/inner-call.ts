@@ -5,6 +5,7 @@ import { methodName } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import type { CallHeaders } from '../transport/call-headers.ts'
 import type { LimitState } from '../transport/rate-limit.ts'
+import type { Context } from '../engine/services.ts'
 import type { Call, DecodedCall } from '../transport/call.ts'
 
 /** Returns the method with this name, e.g. `iam.v2.GroupsService/CreateGroup`. */
@@ -32,6 +33,7 @@ export class InnerCall implements Call {
   readonly remoteAddress: string
   readonly #outer: Call
   readonly #request: Message | ReadRequest
+  #also: Context['also']
 
   constructor(outer: Call, method: MethodRow, request: Message | ReadRequest) {
     this.method = method
@@ -44,6 +46,16 @@ export class InnerCall implements Call {
     this.remoteAddress = outer.remoteAddress
     this.#outer = outer
     this.#request = request
+  }
+
+  /** Sets what the transaction of the call also writes, and returns the call. */
+  storing(also: Context['also']): this {
+    this.#also = also
+    return this
+  }
+
+  get also(): Context['also'] {
+    return this.#also
   }
 
   get signal(): AbortSignal {

@@ -4,6 +4,7 @@ import { DomainError } from '../base/errors.ts'
 import { trustedUid } from '../base/uid.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { messageOf } from '../cache/records/record-types.ts'
+import { onceByKey, type Idempotent } from '../engine/idempotency.ts'
 import type { Context, Services } from '../engine/services.ts'
 import { RepoSchema as RepoV1Schema, type CreateRepoRequest, type Repo as RepoV1 } from '../gen/taproot/registry/v1/registry_pb.ts'
 import { RepoReadmeSchema, type RepoReadme } from '../gen/taproot/registry/v2/repos_pb.ts'
@@ -21,16 +22,19 @@ const createRepo = methodNamed('registry.v2.ReposService/CreateRepo')
 /** Fields that an update of a repo keeps if they are not set, because clients of version 1 do not send them. */
 const kept = ['custom_overlay']
 
+/** The write of the readme of a repo, as a part of a call. */
+interface ReadmeWrite {
+  readonly call: Call
+  readonly options: Version1Options
+  /** What its transaction also writes. */
+  readonly also?: Context['also']
+}
+
 /** Changes the readme of a repo. Errors name it as the field of the repo. */
-async function changeReadme({ call, dispatch }: { call: Call; dispatch: Dispatch }, uid: string, content: string): Promise<void> {
+async function changeReadme({ call, options, also }: ReadmeWrite, uid: string, content: string): Promise<void> {
   try {
-    await dispatch(
-      new InnerCall(
-        call,
-        updateReadme,
-        create(updateReadme.input, { repoReadme: { uid, content }, updateMask: create(FieldMaskSchema, { paths: ['content'] }) }),
-      ),
-    )
+    const request = create(updateReadme.input, { repoReadme: { uid, content }, updateMask: create(FieldMaskSchema, { paths: ['content'] }) })
+    await options.dispatch(new InnerCall(call, updateReadme, request).storing(also))
   } catch (error) {
     throw withFieldNames(error, readmeInV1)
   }
@@ -82,7 +86,7 @@ interface ReadmeFacts {
 
 /** Returns the answer of a write of a repo with its readme. Changes the readme first if it differs. A dry run only checks it. */
 async function withReadme(
-  { call, options, isNew = false, keepsOther = false }: { call: Call; options: Version1Options } & ReadmeFacts,
+  { call, options, also, isNew = false, keepsOther = false }: ReadmeWrite & ReadmeFacts,
   answer: Answer,
   readme: string,
 ): Promise<Answer> {
@@ -92,14 +96,14 @@ async function withReadme(
   const stored = isNew && !isSynced && !call.validateOnly ? '' : await readmeOf(options.services, repo.id, call.signal)
   const isKept = isSynced ? readme === '' : keepsOther && stored !== ''
   const isChanged = stored !== undefined && stored !== readme && !isKept
-  if (isChanged) await changeReadme({ call, dispatch: options.dispatch }, repo.id, readme)
+  if (isChanged) await changeReadme({ call, options, also }, repo.id, readme)
   return { ...answer, message: create(RepoV1Schema, { ...repo, readme: isChanged ? readme : (stored ?? readme) }) }
 }
 
 /** Returns requests that keep the last one that was read. `check` refuses a request of an authorized caller before its handler runs. */
 export function remembering<Request extends Message>(
   { toV2, pathInV1 }: RequestMapping,
-  check?: (request: Request, context: Context) => Promise<void>,
+  check?: (request: Request, context: Context, mapped: Message) => Promise<void>,
 ): RequestMapping & { asked: () => Request } {
   let read: Message | undefined
   const asked = (): Request => {
@@ -107,7 +111,7 @@ export function remembering<Request extends Message>(
     return read as Request // the request of the method
   }
   const settle = async (mapped: Message, context: Context): Promise<Message> => {
-    await check?.(asked(), context)
+    await check?.(asked(), context, mapped)
     return mapped
   }
   return { pathInV1, toV2: (request) => toV2((read = request)), asked, ...(check === undefined ? {} : { settle }) }
@@ -115,42 +119,75 @@ export function remembering<Request extends Message>(
 
 const replacing = replaceRequests(update, repoMap, { kept })
 
-/** Replaces the repo of the group that has the name of the new one. Returns undefined if there is none any more. */
+/** A create of a repo whose caller was authorized, and its request in version 2. */
+interface CheckedCreate {
+  readonly context: Context
+  readonly message: Message
+}
+
+/**
+ * Replaces the repo of the group that has the name of the new one, and its readme. The last write also stores the Idempotency-Key, so that a repeated call
+ * completes what a failed one began. Returns undefined if there is none any more.
+ */
 async function replaceExisting(
-  { call, options }: { call: Call; options: Version1Options },
+  outer: { readonly call: Call; readonly options: Version1Options },
   { parentId, repo }: CreateRepoRequest,
+  memory: Idempotent | undefined,
 ): Promise<Answer | undefined> {
+  const { call, options } = outer
   const existing = repo === undefined ? undefined : options.services.cache.tables.table('Repo').child(parentId, repo.name)
   if (repo === undefined || existing === undefined) return undefined
+  const { uid } = existing
+  const also = memory === undefined ? undefined : (nowMs: number) => memory.remember([uid], nowMs)
+  const isLast = also === undefined || repo.syncConfig !== undefined || (await readmeOf(options.services, uid, call.signal)) === repo.readme
   try {
-    return await options.dispatch(new InnerCall(call, update, replacing.toV2({ ...repo, id: existing.uid } as Message)))
+    const replacement = new InnerCall(call, update, replacing.toV2({ ...repo, id: uid } as Message))
+    const updated = await options.dispatch(replacement.storing(isLast ? also : undefined))
+    return await withReadme({ ...outer, also: isLast ? undefined : also }, recordAnswer(repoMap, updated), repo.readme)
   } catch (error) {
     throw withFieldNames(error, replacing.pathInV1)
   }
+}
+
+/** Replaces a repo like `replaceExisting`, at most once for an Idempotency-Key. */
+async function replaceOnce(
+  outer: { readonly call: Call; readonly options: Version1Options },
+  asked: CreateRepoRequest,
+  checked: CheckedCreate,
+): Promise<Answer | undefined> {
+  const { call, options } = outer
+  const once = await onceByKey(options.services, { ...checked, parent: asked.parentId }, (memory) => replaceExisting(outer, asked, memory))
+  if (once.kind === 'made') return once.made
+  // A call with the same key came first. The create answers its repo.
+  const { message } = checked
+  const earlier = await options.dispatch(new InnerCall(call, createRepo, () => Promise.resolve({ message })))
+  return withReadme({ ...outer, keepsOther: true }, recordAnswer(repoMap, earlier), asked.repo?.readme ?? '')
 }
 
 /** Maps the create of a repo: it replaces a repo with the same name, unless the request prevents that, and sets the readme. */
 export const createsRepo: MethodMapping = ({ input }) => ({
   method: createRepo,
   async answer(call, options) {
-    const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }), async ({ parentId, repo }, context) => {
+    const outer = { call, options }
+    let checked: CheckedCreate | undefined
+    const requests = remembering<CreateRepoRequest>(createRequests(input, createRepo, { map: repoMap }), async ({ parentId, repo }, context, message) => {
+      checked = { context, message }
       if (repo === undefined) return
       const { services } = options
       const uid = services.cache.tables.table('Repo').child(parentId, repo.name)?.uid
       await assertAskedReadme({ services, context }, { repo, place: parentId, uid })
     })
-    const outer = { call, options }
     const { ifNoneMatch, idempotencyKey } = call.headers
     // A repeated create with a key answers the repo as it is now.
-    let facts: ReadmeFacts = idempotencyKey === undefined ? { isNew: true } : { keepsOther: true }
-    let answer: Answer | undefined
+    const facts: ReadmeFacts = idempotencyKey === undefined ? { isNew: true } : { keepsOther: true }
+    let answer: Answer
     try {
       answer = await forwarded({ call, dispatch: options.dispatch }, createRepo, requests)
     } catch (error) {
       const isTaken = error instanceof DomainError && error.code === 6 && ifNoneMatch === undefined && !requests.asked().preventExisting
-      facts = {}
-      answer = isTaken ? await replaceExisting(outer, requests.asked()) : undefined
-      if (answer === undefined) throw error
+      const replaced = isTaken && checked !== undefined ? await replaceOnce(outer, requests.asked(), checked) : undefined
+      if (replaced === undefined) throw error
+      return replaced
     }
     return withReadme({ ...outer, ...facts }, recordAnswer(repoMap, answer), requests.asked().repo?.readme ?? '')
   },

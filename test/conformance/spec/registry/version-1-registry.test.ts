@@ -60,6 +60,31 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
   })
 
   // docs/spec/version-1.md#repos
+  test('a create that replaces a repo happens once for its Idempotency-Key, and so does one of its readme alone', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const name = freshName('repo')
+    const made = await spec.ok('Registry/CreateRepo', { parentId: group, repo: { name, description: 'first', readme: '# One' } }, { token })
+    const id = String(made['id'])
+    for (const repo of [
+      { name, description: 'second', readme: '# One' },
+      { name, description: 'second', readme: '# Two' },
+    ]) {
+      const options = { token, idempotencyKey: freshName('key') }
+      expect(await spec.ok('Registry/CreateRepo', { parentId: group, repo }, options)).toMatchObject({ id, ...repo })
+      expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, repo: { ...repo, description: 'other' } }, options), {
+        code: 3,
+        reason: 'IDEMPOTENCY_KEY_REUSED',
+      })
+      const newer = { description: freshName('newer'), readme: '# Newer' }
+      await spec.ok('Registry/UpdateRepo', { id, name, ...newer }, { token })
+      const { etag } = await spec.ok('GetRepo', { uid: id }, { token })
+      expect(await spec.ok('Registry/CreateRepo', { parentId: group, repo }, options)).toMatchObject({ id, ...newer })
+      expect(await spec.ok('GetRepo', { uid: id }, { token })).toMatchObject({ etag })
+      expect(await spec.ok('GetRepoReadme', { uid: id }, { token })).toMatchObject({ content: newer.readme })
+    }
+  })
+
+  // docs/spec/version-1.md#repos
   test('a readme that is refused is named as the field of the repo, and nothing is written', async () => {
     const [{ group, token }, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const [name, fields] = [freshName('repo'), ['readme']]
