@@ -1,6 +1,7 @@
 import type { Message } from '@bufbuild/protobuf'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
+import { withFieldNames as renamed } from '../base/schema/field-names.ts'
 import { methodName } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import type { CallHeaders } from '../transport/call-headers.ts'
@@ -76,10 +77,18 @@ export class InnerCall implements Call {
   }
 }
 
-/** Returns the error with other names of fields; the same error if it names no field. */
+/** Returns the last part of a path: `static.issuer` -> `issuer`. */
+function nameIn(path: string): string {
+  return path.slice(path.lastIndexOf('.') + 1)
+}
+
+/** Returns the error with other names of fields, in its violations and in its texts. Other errors stay the same. */
 export function withFieldNames(error: unknown, rename: (path: string) => string): unknown {
-  if (!(error instanceof DomainError) || error.details.badRequest === undefined) return error
-  const { reason, httpStatus, concealed, details, cause } = error
-  const violations = error.details.badRequest.map(({ field, description }) => ({ field: rename(field), description }))
-  return DomainError.invalidFields(violations, { reason, details, cause, concealed, ...(httpStatus === undefined ? {} : { httpStatus }) })
+  if (!(error instanceof DomainError)) return error
+  return renamed(error, (path, beside) => {
+    if (beside === undefined) return rename(path)
+    // A description names fields of the same message.
+    const sibling = nameIn(rename(`${beside.slice(0, -nameIn(beside).length)}${path}`))
+    return sibling === nameIn(path) ? rename(path) : sibling
+  })
 }

@@ -16,18 +16,19 @@ export function jsonPath(path: string): string {
   return path.replaceAll(/"(?:[^"\\]|\\.)*"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+/g, (name) => jsonNames.get(name) ?? name)
 }
 
-/** Converts the path of a field in schema names to the name that the caller of a transport knows. */
-export type FieldNaming = (path: string) => string
+/** Converts the path of a field in schema names to the name that the caller knows. `beside` is the field whose description contains the path. */
+export type FieldNaming = (path: string, beside?: string) => string
 
 /** Returns a copy of the error with field names converted by `naming`, in its violations and in the message, where names are in backticks. */
 export function withFieldNames(error: DomainError, naming: FieldNaming): DomainError {
-  const sentence = (text: string): string => text.replaceAll(/`([^`]*)`/g, (_, path: string) => `\`${naming(path)}\``)
-  const { code, reason, details } = error
+  const sentence = (text: string, beside?: string): string => text.replaceAll(/`([^`]*)`/g, (_, path: string) => `\`${naming(path, beside)}\``)
+  const { code, reason, details, cause, concealed, httpStatus } = error
+  const options = { reason, cause, concealed, ...(httpStatus === undefined ? {} : { httpStatus }) }
   const { badRequest, precondition } = details
   if (badRequest !== undefined) {
-    const violations = badRequest.map(({ field, description }) => ({ field: naming(field), description: sentence(description) }))
-    return DomainError.invalidFields(violations, { reason, details })
+    const violations = badRequest.map(({ field, description }) => ({ field: naming(field), description: sentence(description, field) }))
+    return DomainError.invalidFields(violations, { ...options, details })
   }
   const violations = precondition?.map((violation) => ({ ...violation, description: sentence(violation.description) }))
-  return new DomainError(code, sentence(error.message), { reason, details: { ...details, ...(violations && { precondition: violations }) } })
+  return new DomainError(code, sentence(error.message), { ...options, details: { ...details, ...(violations && { precondition: violations }) } })
 }

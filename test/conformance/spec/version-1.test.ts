@@ -186,6 +186,14 @@ specSuiteEverywhere('version 1', (spec) => {
     expectFailure(bad, { code: 3, fields: ['name', 'description'] })
     const update = await spec.call('Groups/Update', { id: `${group}/${'0'.repeat(16)}`, name: 'no' }, { token })
     expectFailure(update, { code: 5 })
+    const without = await spec.call('Identities/Create', { parentId: group, identity: { name: 'none' } }, { token })
+    expectFailure(without, { code: 3, fields: ['claim_match'] })
+    expect(without.message).toContain('`static`')
+    expect(without.message).not.toMatch(/static_?keys/i)
+    const aws = { awsAccount: '123456789012', arn: 'arn:aws:sts::123456789012:assumed-role/x/y' }
+    const unnamed = await spec.call('Identities/Create', { parentId: group, identity: { name: 'none', awsIdentity: aws } }, { token })
+    expectFailure(unnamed, { code: 3 })
+    expect(unnamed.message).toMatch(/one of `user_?id`/i)
   })
 
   // docs/spec/version-1.md#identities

@@ -1,5 +1,7 @@
-import type { JsonObject } from '@bufbuild/protobuf'
+import type { DescMessage, JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { MethodRow } from '../../../src/base/schema/method.ts'
+import { mappedMethods } from '../../../src/v1/index.ts'
 import type { Reply } from '../../support/api-clients.ts'
 import { schemaName } from '../../support/field-names.ts'
 import type { TestServer } from '../../support/test-server.ts'
@@ -30,6 +32,31 @@ function withoutKeys(field: string): string {
 function fieldsOf(reply: Reply): string[] {
   const violations = (reply.details['BadRequest']?.['fieldViolations'] ?? []) as JsonObject[] // the shape of google.rpc.BadRequest
   return violations.map(({ field }) => String(field))
+}
+
+/** Returns the names of all fields of a message, at any depth. */
+function namesIn(desc: DescMessage, names = new Set<string>(), seen = new Set<DescMessage>()): Set<string> {
+  if (seen.has(desc)) return names
+  seen.add(desc)
+  for (const { name, message } of desc.fields) {
+    names.add(name)
+    if (message !== undefined) namesIn(message, names, seen)
+  }
+  return names
+}
+
+/** Returns the names in an error of a method of version 1 that are names of version 2 only. */
+function foreignNames(method: MethodRow, texts: readonly string[]): string[] {
+  const own = namesIn(method.input)
+  const other = namesIn(mappedMethods.get(method)?.method.input ?? method.input)
+  return texts.flatMap((text) => withoutKeys(text).split('.')).filter((name) => other.has(name) && !own.has(name))
+}
+
+/** Returns the names of fields that the texts of an error have in backticks. */
+function quotedIn({ message, details }: Reply): string[] {
+  const violations = (details['BadRequest']?.['fieldViolations'] ?? []) as JsonObject[] // the shape of google.rpc.BadRequest
+  const texts = [message, ...violations.map(({ description }) => String(description))]
+  return texts.flatMap((text) => [...text.matchAll(/`([A-Za-z_.]+)`/g)].map(([, name = '']) => name))
 }
 
 /** Returns the kind of rule that a bad input breaks, or its expected code. */
@@ -72,7 +99,10 @@ describeOnStoresOfTier('bad inputs', (store) => {
           resourceName: expect.any(String),
         })
       expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
-      return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
+      const fields = fieldsOf(reply).map((field) => schemaName(field, transport))
+      const quoted = quotedIn(reply).map((name) => schemaName(name, transport))
+      expect(foreignNames(walked.method, [...fields, ...quoted])).toEqual([])
+      return { code: reply.code, fields, httpStatus: reply.httpStatus }
     }
 
     describe.each(walk)('$name refuses bad input:', (walked) => {
