@@ -1,9 +1,10 @@
-import type { DescField, DescMessage } from '@bufbuild/protobuf'
+import type { DescEnum, DescField, DescMessage } from '@bufbuild/protobuf'
 import { ScalarType } from '@bufbuild/protobuf'
 import type { MethodRow } from '../../../../src/base/schema/method.ts'
 import { caseName } from '../cases/method-case.ts'
 import { camel } from './descriptors.ts'
 import type { WireMethod } from './wire-advisories.ts'
+import type { WireEnums } from './wire-enums.ts'
 
 const scalars: Readonly<Partial<Record<ScalarType, string>>> = {
   [ScalarType.STRING]: 's',
@@ -33,7 +34,7 @@ function typeOf({ enum: desc, message, scalar }: Pick<DescField, 'enum' | 'messa
 interface WireField {
   readonly text: string
   readonly name: string
-  /** The message of the field, if it has one: its descriptor, or its name in the table. */
+  /** The message of the field, if it has one: its descriptor, or its name in the table. Also the name of an enum. */
   readonly inner: DescMessage | string | undefined
 }
 
@@ -44,7 +45,7 @@ function fieldOf(field: DescField): WireField {
   return { text: `${number} ${jsonName} ${type}${oneof === undefined ? '' : `|${oneof.name}`}`, name, inner: base === 'message' ? field.message : undefined }
 }
 
-function wireFieldsOf(table: Table, name: string): WireField[] {
+function wireFieldsOf({ table, enums }: Comparison, name: string): WireField[] {
   const fields = table[name] ?? ''
   return (fields === '' ? [] : fields.split(', ')).map((field) => {
     const [number = '', names = '', type = ''] = field.split(' ')
@@ -54,27 +55,41 @@ function wireFieldsOf(table: Table, name: string): WireField[] {
     const inner = base in table ? base : undefined
     // The schema has no oneof for an optional field.
     const shown = oneof.startsWith('_') ? whole : type
-    return { text: `${number} ${jsonName} ${inner === undefined ? shown : shown.replace(base, 'message')}`, name: own, inner }
+    const general = base in enums ? 'e' : inner === undefined ? base : 'message'
+    return { text: `${number} ${jsonName} ${shown.replace(base, general)}`, name: own, inner: base in enums ? base : inner }
   })
 }
 
-/** The table to compare with, and the pairs of messages that were compared. */
+/** The tables to compare with, and the pairs of messages that were compared. */
 export interface Comparison {
   readonly table: Table
+  readonly enums: WireEnums
   readonly compared: Set<string>
+}
+
+/** Compares the names and numbers of an enum of the schema with the table. Yields each difference. */
+function* enumDifferences(desc: DescEnum, wire: string, { enums, compared }: Comparison): Generator<string> {
+  compared.add(`${desc.typeName} ${wire}`)
+  const served = desc.values.map(({ name, number }) => `${name} ${number}`)
+  const expected = (enums[wire] ?? '').split(', ')
+  for (const value of served) if (!expected.includes(value)) yield `${wire}: not in the contract: ${value}`
+  for (const value of expected) if (!served.includes(value)) yield `${wire}: missing: ${value}`
 }
 
 /** Compares a message of the schema with one of the table, and the messages in it. Yields each difference. */
 export function* differences(desc: DescMessage, wire: string, comparison: Comparison): Generator<string> {
-  const { table, compared } = comparison
+  const { compared, enums } = comparison
   if (compared.has(`${desc.typeName} ${wire}`)) return
   compared.add(`${desc.typeName} ${wire}`)
-  const [served, expected] = [desc.fields.map(fieldOf), wireFieldsOf(table, wire)]
+  const [served, expected] = [desc.fields.map(fieldOf), wireFieldsOf(comparison, wire)]
   for (const { text } of served) if (expected.every((field) => field.text !== text)) yield `${wire}: not in the contract: ${text}`
   for (const { text } of expected) if (served.every((field) => field.text !== text)) yield `${wire}: missing: ${text}`
   for (const { name, inner } of expected) {
-    const found = desc.fields.find((field) => field.name === name)?.message
-    if (typeof inner === 'string' && found !== undefined && wellKnown[found.typeName] === undefined) yield* differences(found, inner, comparison)
+    const field = desc.fields.find((one) => one.name === name)
+    if (typeof inner !== 'string') continue
+    if (inner in enums) {
+      if (field?.enum !== undefined && !compared.has(`${field.enum.typeName} ${inner}`)) yield* enumDifferences(field.enum, inner, comparison)
+    } else if (field?.message !== undefined && wellKnown[field.message.typeName] === undefined) yield* differences(field.message, inner, comparison)
   }
 }
 

@@ -3,7 +3,7 @@ import { reflect } from '@bufbuild/protobuf/reflect'
 import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
 import { camel, v1Message } from './descriptors.ts'
 import type { WireMethod } from './wire-advisories.ts'
-import { wireMessages, wireMethods } from './wire-v1.ts'
+import { wireMethods } from './wire-v1.ts'
 
 /** A client that knows version 1 alone, from the table of its messages. It fails on an answer with anything else in it. */
 export interface WireClient {
@@ -89,24 +89,16 @@ export function createGrpcWireClient(port: number, packageOf: (domain: string) =
   }
 }
 
-/** The JSON names of fields with enums, which are names in JSON. */
-const enumNames = new Set(Object.values(wireMessages).flatMap((fields) => [...fields.matchAll(/\d+ (\w+) e\b/g)].map(([, name = '']) => camel(name))))
-
 /** Fields of Taproot that are texts or flags in JSON. */
 const ownNames: ReadonlySet<string> = new Set(['emailVerified'])
 
-/** True for the name of an enum's value. */
-function isEnumName(key: string, value: unknown): boolean {
-  return enumNames.has(key) && typeof value === 'string' && /^[A-Z]\w*$/.test(value)
-}
-
 /** Returns the answer of a REST call in the form of the table. Throws for a key that the table does not have. */
 function readAnswer(output: string, text: string): JsonObject {
-  const json = JSON.parse(text, (key, value: unknown) => (ownNames.has(key) ? undefined : isEnumName(key, value) ? 0 : value)) as JsonObject
+  const json = JSON.parse(text, (key, value: unknown) => (ownNames.has(key) ? undefined : value)) as JsonObject
   return toJson(v1Message(output), fromJson(v1Message(output), json)) as JsonObject // a message is an object
 }
 
-/** Creates a client over REST. Enums are 0 in its answers. */
+/** Creates a client over REST. */
 export function createRestWireClient(port: number): WireClient {
   return {
     async call(name, given, token) {

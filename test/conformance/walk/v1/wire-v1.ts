@@ -4,13 +4,13 @@ import { advisoryMessages, advisoryMethods, type WireMethod } from './wire-advis
 /**
  * The messages of version 1 with the numbers, names and types that its public clients have. They were read from the documents of the wire contract, not from
  * the schema. Each field is `<number> <name> <type>`.
- * - `s` is a text, `b` a flag, `i` and `l` numbers of 32 and 64 bits, `e` an enum, `ts` a time, `dur` a duration.
+ * - `s` is a text, `b` a flag, `i` and `l` numbers of 32 and 64 bits, `ts` a time, `dur` a duration.
  * - `[]` is a list, `{s:i}` a map. `|x` is a member of the oneof `x`. `a=b` is a field whose JSON name is `b`.
- * - Any other type is a message of this table.
+ * - Any other type is a message of this table, or one of `v1Enums`.
  */
 export const wireMessages: Readonly<Record<string, string>> = {
   GroupsCreateRequest: '1 parent s, 2 group Group',
-  Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {s:i}, 5 verified b, 6 kind e, 7 status e',
+  Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {s:i}, 5 verified b, 6 kind OrgKind, 7 status OrgStatus',
   GroupsListRequest: '1 id s, 2 uidp UIDPFilter, 3 name s',
   UIDPFilter: '1 ancestors_of s, 2 descendants_of s, 3 children_of s, 4 in_root b, 5 ids []s',
   GroupList: '1 items []Group',
@@ -36,7 +36,7 @@ export const wireMessages: Readonly<Record<string, string>> = {
   RoleBindingsDeleteRequest: '1 id s',
   IdentitiesCreateRequest: '1 parent_id s, 2 identity Identity',
   Identity:
-    '1 id s, 2 name s, 3 description s, 4 created_at ts, 5 updated_at ts, 9 last_seen ts, 10 claim_match ClaimMatch|relationship, 11 static StaticKeys|relationship, 12 service_principal e|relationship, 13 aws_identity AWSIdentity|relationship',
+    '1 id s, 2 name s, 3 description s, 4 created_at ts, 5 updated_at ts, 9 last_seen ts, 10 claim_match ClaimMatch|relationship, 11 static StaticKeys|relationship, 12 service_principal ServicePrincipal|relationship, 13 aws_identity AWSIdentity|relationship',
   ClaimMatch:
     '1 issuer s|iss, 2 issuer_pattern s|iss, 3 subject s|sub, 4 subject_pattern s|sub, 5 audience s|aud, 6 audience_pattern s|aud, 7 claims {s:s}, 8 claim_patterns {s:s}',
   StaticKeys: '1 issuer s, 2 subject s, 4 issuer_keys s, 5 expiration ts, 6 audiences []s',
@@ -47,8 +47,8 @@ export const wireMessages: Readonly<Record<string, string>> = {
   IdentitiesDeleteRequest: '1 id s',
   IdentityProvidersCreateRequest: '1 parent_id s, 2 identity_provider IdentityProvider',
   IdentityProvider: '1 id s, 2 name s, 3 description s, 4 default_role s, 20 oidc OIDC|configuration, 21 scim SCIM',
-  OIDC: '1 issuer s, 2 client_id s, 3 client_secret s, 4 additional_scopes []s, 5 groups_claim s, 6 correlation_rule e, 7 pkce_enabled b',
-  SCIM: '1 enabled b, 3 endpoint_url s, 4 token_expire_time ts, 5 previous_token_expire_time ts, 6 credential_state e, 7 etag s',
+  OIDC: '1 issuer s, 2 client_id s, 3 client_secret s, 4 additional_scopes []s, 5 groups_claim s, 6 correlation_rule CorrelationRule, 7 pkce_enabled b',
+  SCIM: '1 enabled b, 3 endpoint_url s, 4 token_expire_time ts, 5 previous_token_expire_time ts, 6 credential_state CredentialState, 7 etag s',
   IdentityProvidersListRequest: '1 id s, 2 name s, 3 uidp UIDPFilter',
   IdentityProviderList: '1 items []IdentityProvider',
   IdentityProvidersDeleteRequest: '1 id s',
@@ -73,11 +73,10 @@ export const wireMessages: Readonly<Record<string, string>> = {
   GroupAccountAssociationsListRequest: '1 group s, 2 name s',
   AccountAssociationsList: '1 items []AccountAssociations',
   GroupAccountAssociationsDeleteRequest: '1 group s',
-  GroupAccountAssociationsCheckRequest: '1 group s, 2 account_type e',
-  AccountAssociationsStatus: '1 ready e, 2 reason s, 3 message s',
+  GroupAccountAssociationsCheckRequest: '1 group s, 2 account_type AccountType',
+  AccountAssociationsStatus: '1 ready Ready, 2 reason s, 3 message s',
   GroupInvitesCreateRequest: '1 group s, 2 ttl dur, 3 role s, 4 email s, 5 single_use b',
   GroupInvite: '1 id s, 2 expiration ts, 3 key_id s, 4 role Role, 5 code s',
-  GroupInvitesCreateWithGroupRequest: '1 group s, 2 ttl dur, 3 role s, 4 email s, 5 single_use b',
   GroupInvitesListRequest: '1 group s, 2 id s, 3 key_id s',
   GroupInviteList: '1 items []StoredGroupInvite',
   StoredGroupInvite: '1 id s, 2 expiration ts, 3 key_id s, 4 role Role, 5 email s, 6 created_at ts, 7 single_use b',
@@ -98,7 +97,7 @@ export const wireMessages: Readonly<Record<string, string>> = {
   TermsNotAcceptedDetail: '1 missing []MissingDocument',
   MissingDocument: '1 id s, 2 label s, 3 url s',
   RegistryCreateRepoRequest: '1 parent_id s, 2 repo Repo, 3 prevent_existing b',
-  Repo: '1 id s, 2 name s, 3 catalog_tier e, 4 bundles []s, 5 readme s, 6 sync_config=sync_config SyncConfig, 7 custom_overlay CustomOverlay, 8 aliases []s, 9 create_time ts, 10 active_tags []s, 11 description s',
+  Repo: '1 id s, 2 name s, 3 catalog_tier CatalogTier, 4 bundles []s, 5 readme s, 6 sync_config=sync_config SyncConfig, 7 custom_overlay CustomOverlay, 8 aliases []s, 9 create_time ts, 10 active_tags []s, 11 description s',
   SyncConfig: '1 source s, 2 unique_tags b, 3 expiration ts, 4 google s, 5 amazon s, 6 azure s, 7 sync_apks b, 8 apko_overlay s, 9 grace_period b',
   CustomOverlay: '2 environment {s:s}, 3 annotations {s:s}',
   RegistryListReposRequest: '1 uidp UIDPFilter, 2 name s, 3 id s',
@@ -244,7 +243,6 @@ export const wireMethods: Readonly<Record<string, WireMethod>> = {
     body: '*',
   },
   'GroupInvites/Create': { input: 'GroupInvitesCreateRequest', output: 'GroupInvite', http: 'POST /iam/v1/group_invites/{group=**}', body: '*' },
-  'GroupInvites/CreateWithGroup': { input: 'GroupInvitesCreateWithGroupRequest', output: 'GroupInvite' },
   'GroupInvites/List': { input: 'GroupInvitesListRequest', output: 'GroupInviteList', http: 'GET /iam/v1/group_invites' },
   'GroupInvites/Delete': { input: 'GroupInvitesDeleteRequest', output: 'Empty', http: 'DELETE /iam/v1/group_invites/{id=**}' },
   'ExternalGroupRoleMappings/Create': {

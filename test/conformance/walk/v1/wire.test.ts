@@ -6,7 +6,8 @@ import { unservedMethods, unservedRoutes } from '../../../../src/v1/index.ts'
 import { makeMember, roleUid, type TestServer } from '../../../support/test-server.ts'
 import { cases } from '../cases/cases.ts'
 import { caseName, type MethodCase } from '../cases/method-case.ts'
-import { createGrpcWireClient, createRestWireClient, type WireClient } from './wire-client.ts'
+import { createGrpcWireClient, createRestWireClient, familyPackage, type WireClient } from './wire-client.ts'
+import { untabledMethods } from './wire-reports.ts'
 import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
 import { describeOnStoresOfTier } from '../../../support/parts/require-part.ts'
 
@@ -194,10 +195,12 @@ describeOnStoresOfTier('messages of version 1 clients', (store) => {
     }
     const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())
     const same = (bytes: Buffer): Buffer => bytes
-    for (const method of unservedMethods) {
+    const paths = new Set([...unservedMethods, ...untabledMethods, 'registry.v1.Entitlements/List'])
+    const inFamily = [...paths].map((method) => method.replace(/^(\w+)\.v1\./, (_, domain: string) => `${familyPackage(domain)}.`))
+    for (const path of [...[...paths].map((method) => `taproot.${method}`), ...inFamily]) {
       const { promise, resolve } = Promise.withResolvers<number>()
-      client.makeUnaryRequest(`/taproot.${method}`, same, same, Buffer.alloc(0), (error) => resolve(error?.code ?? 0))
-      expect(await promise, method).toBe(12)
+      client.makeUnaryRequest(`/${path}`, same, same, Buffer.alloc(0), (error) => resolve(error?.code ?? 0))
+      expect(await promise, path).toBe(12)
     }
     client.close()
     // Another verb is refused as in version 2.
