@@ -7,6 +7,8 @@ import { roleUid } from '../support/test-server.ts'
 export interface TerraformPlace {
   /** A new group, in which the resource is. */
   readonly group: string
+  /** A name that no other root group has. */
+  readonly name: string
   readonly identities: readonly [string, string]
   readonly role: string
   readonly source: string
@@ -19,8 +21,8 @@ export type ProviderCall = readonly [rpc: string, request: JsonObject]
 interface Calls {
   create(parent: string, attributes: JsonObject): ProviderCall
   read(id: string): ProviderCall
-  /** Absent for resources that Terraform replaces. */
-  update?: (id: string, attributes: JsonObject) => ProviderCall
+  /** Absent for resources that Terraform replaces. `changed` are the names of the attributes that differ. */
+  update?: (id: string, attributes: JsonObject, changed: readonly string[]) => ProviderCall
   /** Absent for resources that Terraform never deletes. */
   delete?: (id: string) => ProviderCall
   /** Returns the record in the answer of a read; undefined if the answer has none. */
@@ -30,13 +32,13 @@ interface Calls {
   readonly forgives: boolean
 }
 
-/** The calls of the preview of version 2. `mask` is that of updates. */
-function preview(kind: string, mask: string | undefined = '*'): Calls {
+/** The calls of the preview of version 2. `maskOf` returns the mask of an update. */
+function preview(kind: string, maskOf: (changed: readonly string[]) => string = () => '*'): Calls {
   const held = `${kind.charAt(0).toLowerCase()}${kind.slice(1)}`
   return {
-    create: (parent, attributes) => [`Create${kind}`, { parent, [held]: attributes }],
+    create: (parent, attributes) => [`Create${kind}`, { ...(parent === '' ? {} : { parent }), [held]: attributes }],
     read: (uid) => [`Get${kind}`, { uid }],
-    update: (uid, attributes) => [`Update${kind}`, { [held]: { uid, ...attributes }, updateMask: mask }],
+    update: (uid, attributes, changed) => [`Update${kind}`, { [held]: { uid, ...attributes }, updateMask: maskOf(changed) }],
     delete: (uid) => [`Delete${kind}`, { uid }],
     recordIn: (body) => body,
     idOf: uidOf,
@@ -70,8 +72,8 @@ function version1(service: string, { kind = '', parent = 'parentId' }: { kind?: 
 /** A type of resource, the first configuration, and the changes of it that are applied one after the other. Undefined attributes are left out. */
 export interface ResourceType {
   readonly calls: Calls
-  /** True if the resource is in a repo instead of a group. */
-  readonly inRepo?: true
+  /** Where the resource is, if that is not the group of the place. A root group is nowhere, and an operator applies it. */
+  readonly where?: 'repo' | 'nowhere'
   readonly first: (place: TerraformPlace) => JsonObject
   readonly changes?: Readonly<Record<string, (place: TerraformPlace) => Record<string, JsonValue | undefined>>>
   /** Fields, at any depth, that no answer has, or that the provider does not read. */
@@ -80,6 +82,8 @@ export interface ResourceType {
   readonly attributesOf?: (record: JsonObject) => JsonObject
   /** Fields that the server sets, and that every answer must have. */
   readonly computed?: readonly string[]
+  /** Fields that only the answer of the create has. */
+  readonly once?: readonly string[]
   /** What another client changes. */
   readonly behind?: (id: string, place: TerraformPlace) => ProviderCall
   /** How another client deletes the record: a method for the uid, or a call. */
@@ -91,41 +95,67 @@ function withoutCharts(repoId: string): ProviderCall {
 }
 
 const issuer = 'https://issuer.example'
-const keys = JSON.stringify({
-  keys: [
-    {
-      kty: 'EC',
-      crv: 'P-256',
-      x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU',
-      y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0',
-      kid: 'one',
-      alg: 'ES256',
-    },
-  ],
-})
+
+/** Returns a set with a key that has this id. */
+function jwks(kid: string): string {
+  const point = { x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU', y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0' }
+  return JSON.stringify({ keys: [{ kty: 'EC', crv: 'P-256', ...point, kid, alg: 'ES256' }] })
+}
+
 const aws = { awsAccount: '123456789012', arn: 'arn:aws:sts::123456789012:assumed-role/x/y', userIdPattern: '^AROA:.*$' }
 const oidc = { issuer: 'https://login.example', clientId: 'terraform', clientSecret: 'a secret', additionalScopes: ['profile', 'email'] }
 const amazon = { account: '123456789012' }
 const times = ['createTime', 'updateTime']
+
+/** The mask of an update of a group: `kind` only if it changed. */
+function groupMask(changed: readonly string[]): string {
+  return ['name', 'description', 'verified', ...changed.filter((field) => field === 'kind')].join(',')
+}
+
+/** Returns the attributes of an identity with static keys. */
+function staticKeys(days: number, others: JsonObject = {}): JsonObject {
+  const expirationTime = new Date(Date.now() + days * 24 * 3600 * 1000).toISOString()
+  return { staticKeys: { issuer, subject: 'one', issuerKeys: jwks('one'), expirationTime, ...others } }
+}
 
 /** Returns an identity with another member of its relationship. */
 function identityWith(relationship: JsonObject): ResourceType['first'] {
   return () => ({ name: 'ci', description: 'first', ...relationship })
 }
 
-const identity = { calls: preview('Identity'), computed: times, remove: 'DeleteIdentity' } satisfies Partial<ResourceType>
+const identity = {
+  calls: preview('Identity'),
+  computed: times,
+  behind: (uid) => ['UpdateIdentity', { identity: { uid, name: 'behind' }, updateMask: 'name' }],
+  remove: 'DeleteIdentity',
+} satisfies Partial<ResourceType>
 
 /**
  * The resources of a Terraform provider for this API family, with its calls. It uses the preview of version 2 for most of them, and
- * version 1 for subscriptions, repos and tags.
+ * version 1 for subscriptions, repos and tags. Its builds of images are methods that are not served (test/conformance/walk/v1/wire.test.ts).
  */
 export const resourceTypes: Readonly<Record<string, ResourceType>> = {
   group: {
-    calls: preview('Group', 'name,description,verified'),
+    calls: preview('Group', groupMask),
     first: () => ({ name: 'team', description: 'first', verified: false }),
     changes: { name: () => ({ name: 'other' }), description: () => ({ description: 'changed' }), 'no description': () => ({ description: undefined }) },
     computed: ['resourceLimits'],
     behind: (uid) => ['UpdateGroup', { group: { uid, description: 'behind' }, updateMask: 'description' }],
+    remove: 'DeleteGroup',
+  },
+  'root group': {
+    calls: preview('Group', groupMask),
+    where: 'nowhere',
+    first: ({ name }) => ({ name, description: 'first', verified: false }),
+    changes: {
+      name: ({ name }) => ({ name: `${name}-2` }),
+      'verified and kind': () => ({ verified: true, kind: 'ORG_KIND_CUSTOMER' }),
+      description: () => ({ description: 'changed' }),
+      kind: () => ({ kind: 'ORG_KIND_DEV' }),
+      'neither verified nor kind': () => ({ verified: false, kind: undefined }),
+    },
+    computed: ['resourceLimits'],
+    behind: (uid) => ['UpdateGroup', { group: { uid, verified: true, kind: 'ORG_KIND_STARTER' }, updateMask: 'verified,kind' }],
     remove: 'DeleteGroup',
   },
   identity: {
@@ -136,24 +166,20 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
       description: () => ({ description: 'changed' }),
       subject: () => ({ claimMatch: { issuer, subject: 'repo:two', audience: 'https://aud.example', claims: { email: 'a@b.c' } } }),
       patterns: () => ({ claimMatch: { issuerPattern: '^https://.*$', subjectPattern: '^repo:.*$', claimPatterns: { email: '.*' } } }),
+      'other patterns': () => ({ claimMatch: { issuer, subjectPattern: '^repo:.*$', audiencePattern: '^aud.*$', claims: { team: 'a' } } }),
       'no claims': () => ({ claimMatch: { issuer, subjectPattern: '^repo:.*$' } }),
       'another relationship': () => ({ claimMatch: undefined, awsIdentity: aws }),
       'no description': () => ({ description: undefined }),
     },
-    behind: (uid) => ['UpdateIdentity', { identity: { uid, name: 'behind' }, updateMask: 'name' }],
   },
   'identity with static keys': {
     ...identity,
-    first: identityWith({
-      staticKeys: { issuer, subject: 'one', issuerKeys: keys, expirationTime: new Date(Date.now() + 20 * 24 * 3600 * 1000).toISOString() },
-    }),
+    first: identityWith(staticKeys(20)),
     changes: {
-      expiration: () => ({
-        staticKeys: { issuer, subject: 'one', issuerKeys: keys, expirationTime: new Date(Date.now() + 25 * 24 * 3600 * 1000).toISOString() },
-      }),
-      subject: () => ({
-        staticKeys: { issuer, subject: 'two', issuerKeys: keys, expirationTime: new Date(Date.now() + 25 * 24 * 3600 * 1000).toISOString() },
-      }),
+      expiration: () => staticKeys(25),
+      subject: () => staticKeys(25, { subject: 'two' }),
+      'issuer and keys': () => staticKeys(25, { issuer: 'https://other.example', issuerKeys: jwks('two') }),
+      'no description': () => ({ description: undefined }),
     },
   },
   'identity of AWS': {
@@ -220,6 +246,7 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
     // A read only asks whether the invite exists.
     attributesOf: () => ({}),
     ignored: ['ttl', 'roleUid', 'email'],
+    once: ['code'],
     remove: 'DeleteGroupInvite',
   },
   subscription: {
@@ -259,6 +286,7 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
     changes: {
       description: () => ({ description: 'changed' }),
       amazon: ({ source }) => ({ sync_config: { source, amazon: 'eu-1', gracePeriod: false, uniqueTags: false } }),
+      azure: ({ source }) => ({ sync_config: { source, azure: 'west', gracePeriod: false, uniqueTags: false } }),
       'no sync': () => ({ sync_config: undefined }),
     },
     computed: ['createTime'],
@@ -268,12 +296,13 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
       return record
     },
     ignored: ['expiration', 'syncApks', 'apkoOverlay'],
+    behind: (uid) => ['UpdateRepo', { repo: { uid, description: 'behind' }, updateMask: 'description' }],
     remove: 'DeleteRepo',
   },
   // The provider knows no digests: the build that the configuration describes pushes them.
   image_tag: {
     calls: version1('Registry', { kind: 'Tag', parent: 'repoId' }),
-    inRepo: true,
+    where: 'repo',
     first: () => ({ name: 'latest', bundles: ['base', 'application'], deprecated: false }),
     changes: {
       deprecated: () => ({ deprecated: true }),
@@ -295,7 +324,7 @@ export const resourceTypes: Readonly<Record<string, ResourceType>> = {
       idOf: ({ id }) => String(id),
       forgives: false,
     },
-    inRepo: true,
+    where: 'repo',
     first: () => ({ charts: [{ repo: 'oci://charts.example/nginx' }] }),
     changes: {
       'another chart': () => ({
