@@ -25,13 +25,17 @@ export interface BothKind {
     readonly held: string
     /** The field with the id; `id` by default. */
     readonly id?: string
-    /** True if a list has no filter by place. */
-    readonly listsAll?: true
-    readonly update: string
+    /** The filter of a list by place; by the groups below it by default. */
+    readonly inPlace?: (parent: string) => JsonObject
+    /** The filter of a list by id, if it is not the field with the id. */
+    readonly byId?: (id: string) => JsonObject
+    /** Absent for kinds that version 1 does not change. */
+    readonly update?: string
     readonly list: string
     readonly remove: string
   }
-  readonly v2: { readonly kind: string; readonly held: string }
+  /** `isFixed` if there are no updates. */
+  readonly v2: { readonly kind: string; readonly held: string; readonly isFixed?: true }
   readonly values: Readonly<Record<string, fc.Arbitrary<Value>>>
   /** Fields that every write in version 1 has, and every create. */
   readonly required: readonly string[]
@@ -58,8 +62,14 @@ const same = (values: Values): JsonObject => ({ ...values }) as JsonObject
 const capabilities = { 'groups.list': 'CAP_IAM_GROUPS_LIST', 'repo.list': 'CAP_REPO_LIST', 'tag.list': 'CAP_TAG_LIST' } as const
 const tiers = { APPLICATION: 'CATALOG_TIER_APPLICATION', BASE: 'CATALOG_TIER_BASE', FIPS: 'CATALOG_TIER_FIPS' } as const
 
-function service(of: string): Pick<BothKind['v1'], 'create' | 'update' | 'list' | 'remove'> {
+function service(of: string): Required<Pick<BothKind['v1'], 'create' | 'update' | 'list' | 'remove'>> {
   return { create: `${of}/Create`, update: `${of}/Update`, list: `${of}/List`, remove: `${of}/Delete` }
+}
+
+/** The methods of a service without updates. */
+function withoutUpdate(of: string): Pick<BothKind['v1'], 'create' | 'list' | 'remove'> {
+  const { update: _, ...methods } = service(of)
+  return methods
 }
 
 /** What tags point to: two indexes without images. */
@@ -175,7 +185,7 @@ export const kinds: Readonly<Record<string, BothKind>> = {
   },
   association: {
     plural: 'accountAssociations',
-    v1: { ...service('GroupAccountAssociations'), parent: 'group', held: '', id: 'group', listsAll: true },
+    v1: { ...service('GroupAccountAssociations'), parent: 'group', held: '', id: 'group', inPlace: () => ({}) },
     v2: { kind: 'AccountAssociation', held: 'accountAssociation' },
     values: { name, description, account: fc.stringMatching(/^[1-9]\d{11}$/), tenant: fc.stringMatching(/^[a-z]{3,9}$/) },
     required: ['name', 'account'],
@@ -186,6 +196,38 @@ export const kinds: Readonly<Record<string, BothKind>> = {
     }),
     toV1: withAccounts,
     toV2: withAccounts,
+  },
+  subscription: {
+    plural: 'subscriptions',
+    v1: { ...withoutUpdate('Subscriptions'), parent: 'parentId', held: 'subscription' },
+    v2: { kind: 'Subscription', held: 'subscription' },
+    values: { sink: fc.stringMatching(/^[a-z]{1,8}$/).map((path) => `https://hooks.example.com/${path}`) },
+    required: ['sink'],
+    toV1: same,
+    toV2: same,
+  },
+  invite: {
+    plural: 'groupInvites',
+    v1: { ...withoutUpdate('GroupInvites'), parent: 'group', held: '', inPlace: (group) => ({ group }) },
+    v2: { kind: 'GroupInvite', held: 'groupInvite', isFixed: true },
+    values: {
+      email: fc.stringMatching(/^[a-z]{1,8}$/).map((name) => `${name}@acme.example`),
+      role: fc.constantFrom('viewer', 'editor').map(roleUid),
+      singleUse: fc.boolean(),
+    },
+    required: ['role'],
+    toV1: (values) => ({ ttl: '3600s', ...same(values) }),
+    toV2: ({ role, ...values }) => ({ ttl: '3600s', roleUid: String(role), ...same(values) }),
+  },
+  mapping: {
+    plural: 'externalGroupRoleMappings',
+    v1: { ...withoutUpdate('ExternalGroupRoleMappings'), parent: 'parentId', held: 'mapping', byId: (id) => ({ uidp: { ids: [id] } }) },
+    v2: { kind: 'ExternalGroupRoleMapping', held: 'externalGroupRoleMapping', isFixed: true },
+    values: { externalGroupId: name, role: fc.constantFrom('viewer', 'editor').map(roleUid), scope: fc.constant('') },
+    required: ['externalGroupId', 'role'],
+    prepare: async ({ parents }) => ({ values: { scope: (parents['mapping'] ?? '').slice(0, 40) } }),
+    toV1: ({ role, ...values }) => ({ roleUidp: String(role), ...same(values) }),
+    toV2: ({ role, ...values }) => ({ roleUid: String(role), ...same(values) }),
   },
 }
 
@@ -213,6 +255,12 @@ export function changesOf(kind: string): fc.Arbitrary<Values> {
   return fc.record(changeable, { requiredKeys: required.filter((field) => !fixed.includes(field) && !kept.includes(field)) })
 }
 
+/** True if a version can change records of a kind. */
+export function canUpdate(kind: string, version: 'v1' | 'v2'): boolean {
+  const { v1, v2 } = kindOf(kind)
+  return version === 'v1' ? v1.update !== undefined : v2.isFixed !== true
+}
+
 interface Update {
   readonly version: 'v1' | 'v2'
   readonly values: Values
@@ -237,7 +285,7 @@ export function sentValues(kind: string, before: Values, { version, values }: Up
 export function updateCall(kind: string, { version, values }: Update, record: { id: string; parent: string; before: Values }): [string, JsonObject] {
   const { v1, v2, toV1, toV2, moves = false, resent = [], masks = {} } = kindOf(kind)
   const again = Object.fromEntries(Object.entries(record.before).filter(([field]) => resent.includes(field)))
-  if (version === 'v1') return [v1.update, { [v1.id ?? 'id']: record.id, ...toV1({ ...again, ...values }) }]
+  if (version === 'v1') return [v1.update ?? '', { [v1.id ?? 'id']: record.id, ...toV1({ ...again, ...values }) }]
   if (moves) return [`Create${v2.kind}`, { parent: record.parent, [v2.held]: toV2(updated(kind, record.before, { version, values })) }]
   const paths = Object.keys(values).map((field) => masks[field] ?? field)
   return [`Update${v2.kind}`, { [v2.held]: { uid: record.id, ...toV2(values) }, updateMask: paths.join(',') }]
@@ -264,18 +312,19 @@ export function idOf(kind: string, record: JsonObject): string {
 /** Returns the request of a list in version 1 that has all records of a place. */
 export function listIn(place: Place, kind: string): [string, JsonObject] {
   const { v1 } = kindOf(kind)
-  return [v1.list, v1.listsAll === true ? {} : { uidp: { descendantsOf: parentIn(place, kind) } }]
+  const { inPlace = (parent: string) => ({ uidp: { descendantsOf: parent } }) } = v1
+  return [v1.list, inPlace(parentIn(place, kind))]
 }
 
 /** Returns the request of a list in version 1 that has one record. */
 export function listOf(kind: string, id: string): [string, JsonObject] {
   const { v1 } = kindOf(kind)
-  return [v1.list, { [v1.id ?? 'id']: id }]
+  return [v1.list, v1.byId?.(id) ?? { [v1.id ?? 'id']: id }]
 }
 
 /** Returns the values of a record with the defaults of those that are not set. */
 export function withDefaults(kind: string, values: Values): Values {
-  const defaults: Values = { activeTags: [], additionalScopes: [], bundles: [], deprecated: false }
+  const defaults: Values = { activeTags: [], additionalScopes: [], bundles: [], deprecated: false, singleUse: false }
   return Object.fromEntries(Object.keys(kindOf(kind).values).map((field) => [field, values[field] ?? defaults[field] ?? '']))
 }
 
@@ -319,7 +368,7 @@ export function valuesIn(record: JsonObject): Values {
     ...(plain['amazon'] === undefined ? {} : { account: String(members(plain['amazon'])['account']) }),
     ...(plain['azure'] === undefined || plain['azure'] === null ? {} : { tenant: String(members(plain['azure'])['tenantId']) }),
     ...(identity === undefined && plain['identityUid'] === undefined ? {} : { identity: uid(identity ?? plain['identityUid']) }),
-    ...(role === undefined && plain['roleUid'] === undefined ? {} : { role: uid(role ?? plain['roleUid']) }),
+    ...[role, plain['roleUid'], plain['roleUidp']].flatMap((one) => (one === undefined ? [] : [{ role: uid(one) }]))[0],
     ...(claimMatch === undefined || claimMatch === null ? {} : { subject: String((claimMatch as JsonObject)['subject']) }), // of an identity
     ...(Object.hasOwn(tiers, tier) ? { catalogTier: tier } : {}),
     ...(Array.isArray(held) ? { capabilities: held.map((one) => new Map<string, string>(names).get(String(one)) ?? String(one)) } : {}),
