@@ -39,6 +39,7 @@ import { file_taproot_iam_v2_terms } from './taproot/iam/v2/terms_pb.ts'
 import { file_taproot_libraries_v1_artifacts } from './taproot/libraries/v1/artifacts_pb.ts'
 import { file_taproot_libraries_v2_artifacts } from './taproot/libraries/v2/artifacts_pb.ts'
 import { file_taproot_oidc_v1_security_token_service } from './taproot/oidc/v1/security_token_service_pb.ts'
+import { file_taproot_ping_v1_ping } from './taproot/ping/v1/ping_pb.ts'
 import { file_taproot_ping_v2_ping } from './taproot/ping/v2/ping_pb.ts'
 import { file_taproot_registry_v1_registry } from './taproot/registry/v1/registry_pb.ts'
 import { file_taproot_registry_v1_vulnerabilities } from './taproot/registry/v1/vulnerabilities_pb.ts'
@@ -101,6 +102,7 @@ export const files: readonly DescFile[] = [
   file_taproot_libraries_v1_artifacts,
   file_taproot_libraries_v2_artifacts,
   file_taproot_oidc_v1_security_token_service,
+  file_taproot_ping_v1_ping,
   file_taproot_ping_v2_ping,
   file_taproot_registry_v1_registry,
   file_taproot_registry_v1_vulnerabilities,

@@ -96,6 +96,7 @@ const table: Readonly<Record<string, MethodMapping>> = {
   'libraries.v1.Artifacts/List': renames('libraries.v2.ArtifactsService/ListArtifacts', artifactListMaps),
   'libraries.v1.Artifacts/ListVersions': joins('libraries.v2.ArtifactsService/ListArtifactVersions', { filters: versionFilters, items: versionMap }),
   'libraries.v1.Artifacts/GetArtifactCount': renames('libraries.v2.ArtifactsService/GetArtifactCount', artifactCountMaps),
+  'ping.v1.PingService/Ping': renames('ping.v2.PingService/Ping', maps.pingMaps),
   'registry.v1.Registry/CreateRepo': createsRepo,
   'registry.v1.Registry/UpdateRepo': replacesRepo,
   'registry.v1.Registry/ListRepos': lists('registry.v2.ReposService/ListRepos', { filters: repoFilters, items: repoMap, extend: withStoredReadme }),

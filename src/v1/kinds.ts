@@ -57,6 +57,8 @@ import {
   type RoleBinding,
 } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ListRolesRequestSchema, RoleSchema } from '../gen/taproot/iam/v2/roles_pb.ts'
+import { PingRequestSchema as PingV1, ResponseSchema as PongV1 } from '../gen/taproot/ping/v1/ping_pb.ts'
+import { PingRequestSchema, PingResponseSchema } from '../gen/taproot/ping/v2/ping_pb.ts'
 import { defineMap, paging, unmapped, type FieldConverter, type FieldMap, type FieldRow } from './field-map.ts'
 
 /** A group. */
@@ -218,3 +220,9 @@ export const subscriptionMap = defineMap(SubscriptionV1, SubscriptionSchema, { i
 
 /** The filters of a list of subscriptions. */
 export const subscriptionFilters = defineMap(ListSubscriptionsV1, ListSubscriptionsRequestSchema, { id: unmapped, uidp: 'uidp', ...paging })
+
+/** The check of the connection. */
+export const pingMaps = {
+  request: defineMap(PingV1, PingRequestSchema, {}),
+  answer: defineMap(PongV1, PingResponseSchema, { response: 'response' }),
+}

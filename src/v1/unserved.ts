@@ -5,7 +5,6 @@ const unserved: Readonly<Record<string, string>> = {
   'events.v1.Identities/Create': 'POST /iam/v1/identities',
   'events.v1.Identities/UpdateMetadata': 'PATCH /iam/v1/identities/metadata',
   'iam.v1.GroupInvites/CreateWithGroup': '',
-  'ping.v1.PingService/Ping': 'GET /ping/v1/ping',
   'registry.v1.Apko/BuildImage': 'POST /apko/v1/build/{repo_uidp=**}',
   'registry.v1.Apko/ResolveConfig': 'POST /apko/v1/resolve/{repo_uidp=**}',
   'registry.v1.Registry/GetBuildStatus': 'GET /registry/v1/buildstatus',

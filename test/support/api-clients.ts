@@ -52,13 +52,14 @@ export function isMapped(method: MethodRow): boolean {
 
 const byRpcName = new Map<string, MethodRow>()
 
-/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names and for version 1. */
+/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names and for version 1, and `v1.Service/Rpc` if both versions have it. */
 export function methodOf(rpc: string): MethodRow {
   const known = byRpcName.get(rpc)
   if (known !== undefined) return known
   const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
   const isOf = (method: MethodRow): boolean => (service === undefined ? !isMapped(method) : method.service.endsWith(`.${service}`))
-  const found = methods.filter((method) => method.rpc === name && isOf(method))
+  const named = methods.filter((method) => method.rpc === name && isOf(method))
+  const found = named.length > 1 ? named.filter((method) => !isMapped(method)) : named
   if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${rpc}`)
   byRpcName.set(rpc, found[0])
   return found[0]

@@ -47,6 +47,7 @@ async function exchanged({ server, client, subject }: Day, audience = server.con
 /** Registers the person and signs in. */
 async function signIn(day: Day): Promise<void> {
   const { server, client, subject } = day
+  expect(await client.call('PingService/Ping', {})).toEqual({ response: 'pong' })
   const external = await server.devIssuer.mintDevToken({ subject, audience: server.config.baseUrl })
   const { identity } = await client.call('Auth/Register', {}, external)
   day.token = await exchanged(day)
@@ -173,7 +174,7 @@ async function readReports(day: Day, { repo, digest }: { repo: string; digest: s
 /** Pushes images, and reads what version 1 says of them. */
 async function useRepo(day: Day, { root, team }: { root: string; team: string }): Promise<string> {
   const { server } = day
-  const wanted = { name: 'nginx', readme: '# Read me', bundles: ['base'], aliases: ['nginx:1'], activeTags: ['2', '1'] }
+  const wanted = { name: 'nginx', readme: '# Read me', catalogTier: 'FIPS', bundles: ['base'], aliases: ['nginx:1'], activeTags: ['2', '1'] }
   const made = await call(day, 'Registry/CreateRepo', { parentId: team, repo: wanted })
   expect(made).toMatchObject({ ...wanted, createTime: time })
   const [listed] = itemsIn(await call(day, 'Registry/ListRepos', { id: idIn(made) }))

@@ -293,6 +293,7 @@ export const externalMethods: Readonly<Record<string, PlainRow>> = {
 /** Methods for everyone, and their code for an empty request. */
 export const publicMethods: Readonly<Record<string, number>> = {
   'PingService/Ping': 0,
+  'v1.PingService/Ping': 0,
   // There is no session without a code.
   'Auth/GetHeadlessSession': 5,
   // What it shows depends on the caller, see test/conformance/spec/documents.test.ts.

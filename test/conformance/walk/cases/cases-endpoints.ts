@@ -184,6 +184,7 @@ export const apiClientCases: Readonly<Record<string, MethodCase>> = {
     ],
   },
   'PingService/Ping': { request: (): JsonObject => ({}), badInputs: [] },
+  'v1.PingService/Ping': { request: (): JsonObject => ({}), badInputs: [] },
   'Auth/Validate': { request: () => ({}), badInputs: [] },
   'SecurityTokenService/Exchange': {
     request: async (world) => ({ identity: await assumable(world) }),

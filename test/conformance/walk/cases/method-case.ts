@@ -144,11 +144,16 @@ export function accessOf(method: MethodRow): Access {
 /** The names of methods: suites ask for them several times in each call. */
 const caseNames = new Map<MethodRow, string>()
 
-/** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
+/** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. It has the version if both have a service with this name. */
 export function caseName(method: MethodRow): string {
   let name = caseNames.get(method)
-  if (name === undefined) caseNames.set(method, (name = `${method.service.slice(method.service.lastIndexOf('.') + 1)}/${method.rpc}`))
+  if (name === undefined) caseNames.set(method, (name = nameOf(method)))
   return name
+}
+
+function nameOf({ service, rpc }: MethodRow): string {
+  const named = service === 'taproot.ping.v1.PingService' ? /\w+\.\w+$/ : /\w+$/
+  return `${named.exec(service)?.[0] ?? ''}/${rpc}`
 }
 
 const byCaseName = Map.groupBy(methods, caseName)

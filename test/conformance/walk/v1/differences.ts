@@ -93,6 +93,11 @@ export function* differences(desc: DescMessage, wire: string, comparison: Compar
   }
 }
 
+/** Returns the name of a method of version 1 in its table. */
+export function wireName(method: MethodRow): string {
+  return caseName(method).replace(/^v1\./, '')
+}
+
 /** Compares a method of the schema with one of the table. Yields each difference. */
 export function* methodDifferences(method: MethodRow, wire: WireMethod, comparison: Comparison): Generator<string> {
   const routes = method.http.map(({ verb, template }) => `${verb} ${template}`)

@@ -42,6 +42,7 @@ const domains: Readonly<Record<string, string>> = {
   Advisories: 'vulnerabilities',
   Artifacts: 'libraries',
   Auth: 'auth',
+  PingService: 'ping',
   Registry: 'registry',
   SecurityAdvisory: 'advisory',
   SecurityTokenService: 'oidc',

@@ -1,5 +1,9 @@
 import { reportMessages, reportMethods } from './wire-reports.ts'
+import { wireMessages as v2Messages } from '../v2/wire-v2.ts'
 import { advisoryMessages, advisoryMethods, type WireMethod } from './wire-advisories.ts'
+
+/** The messages in an overlay, which both versions share. */
+const overlayParts = Object.fromEntries(Object.entries(v2Messages).filter(([name]) => /^CustomOverlay\w/.test(name)))
 
 /**
  * The messages of version 1 with the numbers, names and types that its public clients have. They were read from the documents of the wire contract, not from
@@ -99,7 +103,9 @@ export const wireMessages: Readonly<Record<string, string>> = {
   RegistryCreateRepoRequest: '1 parent_id s, 2 repo Repo, 3 prevent_existing b',
   Repo: '1 id s, 2 name s, 3 catalog_tier CatalogTier, 4 bundles []s, 5 readme s, 6 sync_config=sync_config SyncConfig, 7 custom_overlay CustomOverlay, 8 aliases []s, 9 create_time ts, 10 active_tags []s, 11 description s',
   SyncConfig: '1 source s, 2 unique_tags b, 3 expiration ts, 4 google s, 5 amazon s, 6 azure s, 7 sync_apks b, 8 apko_overlay s, 9 grace_period b',
-  CustomOverlay: '2 environment {s:s}, 3 annotations {s:s}',
+  ...overlayParts,
+  CustomOverlay:
+    '1 contents CustomOverlayImageContents, 2 environment {s:s}, 3 annotations {s:s}, 4 accounts CustomOverlayAccounts, 15 certificates CustomOverlayCertificates',
   RegistryListReposRequest: '1 uidp UIDPFilter, 2 name s, 3 id s',
   RepoList: '1 items []Repo',
   RegistryGetRepoCountBySourceRequest: '1 id s',
@@ -134,6 +140,7 @@ export const wireMessages: Readonly<Record<string, string>> = {
   SubscriptionList: '1 items []Subscription',
   SubscriptionsDeleteRequest: '1 id s',
   ...advisoryMessages,
+  PingResponse: '1 response s',
   WhoAmI: '1 issuer s, 2 subject s, 3 audience []s, 4 expiry ts, 5 issued_at ts, 101 capabilities []WhoAmICapabilities, 102 email s, 103 profile WhoAmIProfile',
   WhoAmICapabilities: '1 group Group, 2 role Role, 3 capabilities []s',
   WhoAmIProfile: '1 name s, 2 picture s, 3 given_name s, 4 family_name s',
@@ -319,6 +326,7 @@ export const wireMethods: Readonly<Record<string, WireMethod>> = {
   'Subscriptions/List': { input: 'SubscriptionsListRequest', output: 'SubscriptionList', http: 'GET /events/v1/subscriptions' },
   'Subscriptions/Delete': { input: 'SubscriptionsDeleteRequest', output: 'Empty', http: 'DELETE /events/v1/subscriptions/{id=**}' },
   ...advisoryMethods,
+  'PingService/Ping': { input: 'Empty', output: 'PingResponse', http: 'GET /ping/v1/ping' },
   'Auth/Validate': { input: 'Empty', output: 'WhoAmI', http: 'GET /auth/v1/ok' },
   'Auth/Register': { input: 'AuthRegisterRequest', output: 'Session', http: 'POST /auth/v1/register', body: '*' },
   'Auth/GetHeadlessSession': { input: 'AuthGetHeadlessSessionRequest', output: 'HeadlessSession', http: 'GET /sts/headless_sessions' },

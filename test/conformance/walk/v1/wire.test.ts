@@ -5,7 +5,8 @@ import { methods } from '../../../../src/base/schema/schema.ts'
 import { unservedMethods, unservedRoutes } from '../../../../src/v1/index.ts'
 import { makeMember, roleUid, type TestServer } from '../../../support/test-server.ts'
 import { cases } from '../cases/cases.ts'
-import { caseName, type MethodCase } from '../cases/method-case.ts'
+import type { MethodCase } from '../cases/method-case.ts'
+import { wireName } from './differences.ts'
 import { createGrpcWireClient, createRestWireClient, familyPackage, type WireClient } from './wire-client.ts'
 import { untabledMethods } from './wire-reports.ts'
 import { makeWorld, startWalkServer, tokenWith, walkTerms, type World } from '../world.ts'
@@ -135,6 +136,7 @@ const answers: Readonly<Record<string, Required>> = {
     role: expect.objectContaining({ id: text, name: text }) as unknown,
   }),
   'RoleBindings/Delete': () => ({}),
+  'PingService/Ping': () => ({ response: 'pong' }),
   'Auth/Validate': ({ server, group }) =>
     ({
       issuer: server.config.baseUrl,
@@ -175,11 +177,11 @@ describeOnStoresOfTier('messages of version 1 clients', (store) => {
   async function tokenFor(name: string): Promise<string> {
     if (name === 'Auth/Validate') return (await makeMember(server, world.group, { role: 'viewer' })).token
     const { caller, grants = [] } = caseOf(name)
-    return (await caller?.(world)) ?? tokenWith(world, [...(methods.find((method) => caseName(method) === name)?.capabilities ?? []), ...grants])
+    return (await caller?.(world)) ?? tokenWith(world, [...(methods.find((method) => wireName(method) === name)?.capabilities ?? []), ...grants])
   }
 
   test('messages of version 1 clients cover every method of version 1', () => {
-    const known = methods.filter(({ service }) => service.includes('.v1.')).map(caseName)
+    const known = methods.filter(({ service }) => service.includes('.v1.')).map(wireName)
     expect(Object.keys(answers).toSorted()).toEqual(known.toSorted())
   })
 
