@@ -64,7 +64,10 @@ export class TaskThread<Task> {
     const { key, signal } = turn
     const queue = this.#turns.get(key) ?? []
     if (queue.length >= maxWaiting)
-      throw new DomainError(8, 'too many requests of the organisation are waiting: repeat the request later', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1_000 } })
+      throw new DomainError(8, 'too many requests of the organisation are waiting: repeat the request later', {
+        reason: 'RATE_LIMITED',
+        details: { retryAfterMs: 1_000 },
+      })
     const waiting: WaitingTask<Task> = { task, signal, done: Promise.withResolvers() }
     queue.push(waiting)
     this.#turns.set(key, queue)
