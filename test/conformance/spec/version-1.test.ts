@@ -334,7 +334,7 @@ specSuiteEverywhere('version 1', (spec) => {
     })
 
     // docs/spec/version-1.md#paths
-    test('unknown parameters and keys are ignored, and answers have no deprecation headers', async () => {
+    test('unknown parameters and keys are ignored', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const base = `http://127.0.0.1:${spec.server.config.api.port}/iam/v1/groups`
       const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
@@ -344,7 +344,6 @@ specSuiteEverywhere('version 1', (spec) => {
         body: '{"name":"lenient","colour":"red","resource_limits":{}}',
       })
       expect(made.status).toBe(200)
-      expect([...made.headers.keys()].filter((name) => /deprecat|sunset/i.test(name))).toEqual([])
       const found = await fetch(`${base}?uidp.children_of=${group}&uidp.ids=&name=lenient`, { headers })
       expect(await found.json()).toMatchObject({ items: [{ name: 'lenient', description: '', verified: false }] })
     })

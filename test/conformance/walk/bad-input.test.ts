@@ -7,6 +7,7 @@ import { schemaName } from '../../support/field-names.ts'
 import type { TestServer } from '../../support/test-server.ts'
 import { chosenFor, runsAll } from '../../support/tier.ts'
 import { walk, type Walked } from './cases/cases.ts'
+import { expectCurrent } from './checked-call.ts'
 import { badInputsOf } from './common-bad-inputs.ts'
 import type { BadInput } from './cases/method-case.ts'
 import { rawGrpc, rawRest } from './raw-call.ts'
@@ -92,6 +93,7 @@ describeOnStoresOfTier('bad inputs', (store) => {
         return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
       }
       const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
+      expectCurrent(reply)
       // A missing record is named in the error; a path that nothing serves would not be.
       if (reply.code === 5)
         expect(reply.details['ResourceInfo']).toMatchObject({

@@ -48,7 +48,13 @@ export function expectAudited({ world, apiClient, method, access }: Subject, rep
   expect(lines).toEqual([expect.objectContaining(line)])
 }
 
-/** Makes the call and checks its log lines, which never contain the token. */
+/** Expects no header that calls the method outdated (RFC 8594, RFC 9745; docs/spec/conventions.md#versions). */
+export function expectCurrent({ header }: Reply): void {
+  expect([header('deprecation'), header('sunset'), header('warning')]).toEqual([undefined, undefined, undefined])
+  expect(header('link') ?? '').not.toMatch(/deprecation|sunset|successor/i)
+}
+
+/** Makes the call and checks its log lines, which never contain the token, and its headers. */
 export async function call(subject: Subject, request: JsonObject, options: Options = {}): Promise<Reply> {
   const { world, apiClient, name } = subject
   const requestId = freshName('walk')
@@ -57,6 +63,7 @@ export async function call(subject: Subject, request: JsonObject, options: Optio
   // The audit trail has what the answer of a forgiving delete hides, a moment later.
   if (isForgiving(subject.method) && reply.code === 0) await expect.poll(() => auditLines(world.server, requestId)).toHaveLength(1)
   expectAudited(subject, reply, requestId)
+  expectCurrent(reply)
   const { token = '' } = options
   if (token.length > 20) expect(JSON.stringify(world.server.logs)).not.toContain(token.slice(-20))
   return reply
