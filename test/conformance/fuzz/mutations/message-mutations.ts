@@ -61,6 +61,9 @@ function wrapped(value: JsonValue | undefined, { field }: Place): JsonValue {
   return field.fieldKind === 'list' ? 'no list' : [value ?? null]
 }
 
+/** The length of a long list in JSON, roughly: several times that of the largest request. A list of huge texts would have a gigabyte. */
+const longestList = 4 * 1024 * 1024
+
 /** Mutations that make a well-formed request wrong or unusual in one place. */
 export const messageMutations: readonly MessageMutation[] = [
   { name: 'text', apply: change(isText, ({ random }) => nastyText(random)) },
@@ -82,7 +85,8 @@ export const messageMutations: readonly MessageMutation[] = [
       ({ random }, { holder, key }) => {
         const value = holder[key]
         const [item = ''] = Array.isArray(value) ? value : []
-        return Array.from({ length: random.pick([2, 65, 257, 1001, 5000]) }, () => structuredClone(item))
+        const length = Math.min(random.pick([2, 65, 257, 1001, 5000]), Math.ceil(longestList / JSON.stringify(item).length))
+        return Array.from({ length }, () => structuredClone(item))
       },
     ),
   },
