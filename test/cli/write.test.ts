@@ -37,6 +37,7 @@ test.for<[what: string, kind: string, given: GivenFlags, record: Json]>([
   ],
   ['a time', 'identity', { staticKeysExpirationTime: '2027-01-31' }, { staticKeys: { expirationTime: '2027-01-31T00:00:00.000Z' } }],
   ['a duration in days', 'groupinvite', { ttl: '7d', singleUse: 'true' }, { ttl: '604800s', singleUse: true }],
+  ['a text that starts with @', 'repo', { description: '@@team' }, { description: '@team' }],
   ['JSON, one or a list', 'pullpolicy', { rules: ['{"name":"a"}', '[{"name":"b"}]'] }, { rules: [{ name: 'a' }, { name: 'b' }] }],
 ])('a command line option sets %s', ([, kind, given, record]) => {
   expect(recordOf(kindOf(kind).create?.flags ?? [], given)).toEqual(record)
@@ -122,6 +123,29 @@ describe('commands that change records', () => {
     expect(await make('groupinvite', mine.name, { role: 'viewer', ttl: '1d' })).toMatch(/\ncode: \S+\n$/)
   })
 
+  test('a secret is not lost with an output format that has no place for it', async () => {
+    context = contextOf(world.server, mine.token)
+    await create(context, kindOf('groupinvite'), { path: mine.name, flags: { role: 'viewer', ttl: '1d' }, dryRun: false, format: 'name' })
+    expect(context.printed()).toMatch(/^[0-9a-f/]+\n$/)
+    expect(context.notes).toEqual([expect.stringMatching(/^code: \S+$/), 'Keep the code: it is shown only now.'])
+  })
+
+  test('a name that two records in one place have is refused, whatever is asked', async () => {
+    const path = `${mine.name}/twin`
+    for (const subject of ['one', 'two']) await make('identity', path, { claimMatchIssuer: 'https://ci.example', claimMatchSubject: subject })
+    const twins = /^2 identities in one place are named twin: choose one by its uid/
+    await expect(make('rolebinding', mine.name, { identity: path, role: 'viewer' })).rejects.toThrow(twins)
+    await expect(change('identity', path, { flags: { description: 'x' } })).rejects.toThrow(twins)
+    await expect(shown('identity', path)).rejects.toThrow(twins)
+  })
+
+  test('control characters of records do not reach the terminal', async () => {
+    const path = `${mine.name}/steering`
+    await make('identity', path, { claimMatchIssuer: 'https://ci.example', claimMatchSubject: 'x', claimMatchClaims: ['a\u001b]52;b\n=c\u0007'] })
+    expect((await shown('identity', path)).replaceAll('\n', '')).not.toMatch(/[\u0000-\u001f]/)
+    expect(await shown('identity', path)).toMatch(/\n {2}claimMatch\.claims\.a \]52;b +c \n/)
+  })
+
   test('a dry run changes nothing', async () => {
     expect(await make('group', `${mine.name}/dry`, {}, true)).toBe(`group ${mine.name}/dry would be created\n`)
     await expect(shown('group', `${mine.name}/dry`)).rejects.toThrow(/^there is no group/)
@@ -135,6 +159,7 @@ describe('commands that change records', () => {
     await change('repo', path, { clear: ['aliases', 'description'] })
     expect(await shown('repo', path)).not.toMatch(/aliases|description/)
     await expect(change('repo', path, {})).rejects.toThrow(/^nothing to change/)
+    await expect(change('repo', path, { flags: { description: 'x' }, clear: ['description'] })).rejects.toThrow(/^--clear description cannot be combined/)
     await expect(change('repo', path, { clear: ['color'] })).rejects.toThrow(/^repos have no field color/)
   })
 
@@ -143,6 +168,7 @@ describe('commands that change records', () => {
     await expect(make('tag', 'app')).rejects.toThrow(/^a tag needs a parent: write its path, such as demo\/app:app/)
     await expect(make('repo', `${mine.name}/`)).rejects.toThrow(/has no name at its end$/)
     await expect(make('repo', 'elsewhere/app')).rejects.toThrow(/^there is no group elsewhere/)
+    await expect(make('identity', `${mine.group}/${'0'.repeat(16)}`)).rejects.toThrow(/^the path of a new identity has a name at its end/)
   })
 
   test('records are deleted after the question is answered, all or none', async () => {
@@ -160,7 +186,9 @@ describe('commands that change records', () => {
     }
     expect(await drop(paths, false)).toBe('')
     await expect(drop([...paths, `${mine.name}/three`], true)).rejects.toThrow(/^there is no group/)
-    expect(questions).toEqual([`Delete groups ${paths.join(', ')}?`])
+    const shownPaths = paths.map((path) => `${path} \\([0-9a-f/]+\\)`).join(', ')
+    expect(questions).toEqual([expect.stringMatching(new RegExp(`^Delete groups ${shownPaths}\\?$`))])
+    await expect(drop([...paths, `${mine.group}/${'0'.repeat(16)}`], true)).rejects.toMatchObject({ code: 5 })
     expect(await drop(paths, true)).toBe(paths.map((path) => `group ${path} deleted\n`).join(''))
     await expect(shown('group', paths[0] ?? '')).rejects.toThrow(/^there is no group/)
   })
@@ -183,7 +211,9 @@ describe('commands that change records', () => {
     await make('repo', path, { description: 'before', aliases: ['a:1'] })
     expect((await edited(path, `sed -i 's/before/after/' "$1"`)).printed()).toBe(`repo ${path} changed: description\n`)
     expect(await shown('repo', path)).toMatch(/\n {2}description +after\n(?:.*\n)*? {2}aliases +a:1\n/)
-    expect((await edited(path, 'true')).notes).toEqual(['nothing was changed'])
+    for (const script of ['true', ': > "$1"']) expect((await edited(path, script)).notes).toEqual(['nothing was changed'])
+    await expect(edited(path, 'exit 1')).rejects.toThrow(/failed: nothing was changed$/)
+    expect(context.notes).toEqual([])
   })
 
   test.for<[what: string, script: string, message: RegExp]>([

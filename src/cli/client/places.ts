@@ -68,8 +68,15 @@ function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
 }
 
 async function childNamed(client: PlatformClient, kind: ClientKind, { parent, name }: { parent: string; name: string }): Promise<Json | undefined> {
-  const query: ClientQuery = { name, 'uidp.children_of': parent }
-  for await (const found of client.list(kind.listPath, kind.member, query)) return found
+  const query: ClientQuery = { name, 'uidp.children_of': parent, page_size: '2' }
+  for await (const { records, totalCount = records.length } of client.pages(kind.listPath, kind.member, query)) {
+    // Names of identities need not be unique.
+    if (totalCount > 1)
+      throw new ClientError(
+        `${totalCount} ${kind.words} in one place are named ${name}: choose one by its uid, see "get ${kind.words.replaceAll(' ', '')} --filter name=${name}"`,
+      )
+    return records[0]
+  }
   return undefined
 }
 

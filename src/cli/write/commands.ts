@@ -12,7 +12,7 @@ import { create, describe, remove, update } from './write.ts'
 
 type WriteOptions = ConnectionOptions & GivenFlags & { readonly dryRun?: true; readonly output?: RecordFormat }
 
-/** Creates the commands that change records: `create`, `update`, `edit` and `delete`, and `describe`. Each has a command for every kind that the API can change so. */
+/** Creates the commands that change records: `create`, `update`, `edit` and `delete`, and `describe`. Each has a command for each kind for which the API has that change. */
 export function writeCommands(program: string): Command[] {
   const kinds = writableKinds()
   return [createCommand(program, kinds), updateCommand(program, kinds), editCommand(program), deleteCommand(program, kinds), describeCommand(program)]
@@ -82,7 +82,7 @@ function updateCommand(program: string, kinds: readonly WritableKind[]): Command
     const command = kindCommand(writable, `change fields of ${articleOf(writable.kind.kind)}`, flags).argument('<record>', 'a name, a path or a uid')
     return [
       addWriteOptions(command)
-        .addOption(new Option('--clear <field>', 'reset the field of this option, such as description; may be repeated').argParser(addTo).default([], 'none'))
+        .addOption(new Option('--clear <field>', 'field to reset, named like its option; may be repeated').argParser(addTo).default([], 'none'))
         .action((record: string, options: WriteOptions & { readonly clear: readonly string[] }) =>
           runClient(program, connectionOf(options, flags), (context) => update(context, writable, { record, clear: options.clear, ...requestOf(options) })),
         ),
@@ -110,7 +110,7 @@ function deleteCommand(program: string, kinds: readonly WritableKind[]): Command
     return [
       kindCommand(writable, `delete ${writable.kind.words}`, [])
         .argument('<records...>', 'names, paths or uids')
-        .option('-y, --yes', 'delete without a question')
+        .option('-y, --yes', 'delete without asking')
         .option('--dry-run', 'check everything, and delete nothing')
         .action((records: readonly string[], options: WriteOptions & { readonly yes?: true }) =>
           runClient(program, options, (context) =>

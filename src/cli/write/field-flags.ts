@@ -107,8 +107,8 @@ function shortName(desc: DescEnum, name: string, number: number): string {
 }
 
 /**
- * Returns the record that the options describe, as JSON. `@file` in place of a text is the content of the file. Throws UsageError, which names
- * the option.
+ * Returns the record that the options describe, as JSON. `@file` in place of a text is the content of the file, and `@@text` is `@text`. Throws
+ * UsageError, which names the option.
  */
 export function recordOf(flags: readonly FieldFlag[], given: GivenFlags): Json {
   const record: Record<string, unknown> = {}
@@ -168,6 +168,7 @@ function booleanOf({ name }: FieldFlag, text: string): boolean {
 
 function textOrFile({ name }: FieldFlag, text: string): string {
   if (!text.startsWith('@')) return text
+  if (text.startsWith('@@')) return text.slice(1)
   try {
     return readFileSync(text.slice(1), 'utf8').trimEnd()
   } catch (cause) {

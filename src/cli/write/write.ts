@@ -48,6 +48,8 @@ export async function update(
   const cleared = clear.map((name) => change.flags.find((flag) => flag.name === name) ?? noFlag(writable.kind, name))
   const mask = [...given, ...cleared].map(({ maskPath }) => maskPath)
   if (mask.length === 0) throw new UsageError('nothing to change: name a field, or --clear one')
+  const both = cleared.find((flag) => given.includes(flag))
+  if (both !== undefined) throw new UsageError(`--clear ${both.name} cannot be combined with --${both.name}`)
   const found = await findRecord(context.client, writable.kind, { record: wanted, filter: [] })
   const record = await withReferences(context.client, change.flags, { given: request.flags, record: recordOf(change.flags, request.flags) })
   const answer = await context.client.call({
@@ -71,7 +73,8 @@ export async function remove(
   const word = writable.kind.kind.toLowerCase()
   const found: { uid: string; etag?: string; record: string }[] = []
   for (const record of records) found.push(await identified(client, writable.kind, record))
-  if (!dryRun && !(await confirm(`Delete ${found.length === 1 ? word : writable.kind.words} ${records.join(', ')}?`))) {
+  const names = found.map(({ uid, record }) => (uid === record ? uid : `${record} (${uid})`)).join(', ')
+  if (!dryRun && !(await confirm(`Delete ${found.length === 1 ? word : writable.kind.words} ${names}?`))) {
     note('nothing was deleted')
     return
   }
@@ -81,9 +84,12 @@ export async function remove(
   }
 }
 
-/** Returns the uid of a record. If it was found by its name, also the etag: another record may get the name meanwhile. */
+/** Finds a record. If it was found by its name, the result has its etag: another record may get the name meanwhile. */
 async function identified(client: PlatformClient, kind: ClientKind, record: string): Promise<{ uid: string; etag?: string; record: string }> {
-  if (isUid(record)) return { uid: record, record }
+  if (isUid(record)) {
+    if (kind.getPath !== undefined) await findRecord(client, kind, { record, filter: [] })
+    return { uid: record, record }
+  }
   const found = await findRecord(client, kind, { record, filter: [] })
   return { uid: textOf(found['uid']), etag: textOf(found['etag']), record }
 }
@@ -100,6 +106,7 @@ function noFlag({ words }: ClientKind, name: string): never {
 
 /** Splits the path of a new record into its parent and its name. A tag follows a colon. Throws UsageError. */
 function splitPath({ kind, parents }: ClientKind, path: string): { readonly parent: string | undefined; readonly name: string } {
+  if (isUid(path)) throw new UsageError(`the path of a new ${kind.toLowerCase()} has a name at its end: write ${path}/<name>`)
   const at = parents.includes('Repo') ? path.lastIndexOf(':') : path.lastIndexOf('/')
   const [parent, name] = [path.slice(0, Math.max(at, 0)), path.slice(at + 1)]
   if (name === '') throw new UsageError(`"${path}" has no name at its end`)
@@ -139,24 +146,24 @@ async function report(
   kind: ClientKind,
   { answer, format, dryRun, done, what }: Omit<WriteRequest, 'flags'> & { readonly answer: Json; readonly done: string; readonly what: string },
 ): Promise<void> {
-  if (format !== undefined) {
-    await printRecord(answer, format, { output, kind, nowMs: clock.now() })
-    return
-  }
+  if (format !== undefined) await printRecord(answer, format, { output, kind, nowMs: clock.now() })
+  // These formats have all fields.
+  if (format === 'json' || format === 'yaml') return
   const uid = dryRun ? '' : ` (${textOf(answer['uid'])})`
-  await output.write(`${kind.kind.toLowerCase()} ${what} ${dryRun ? 'would be ' : ''}${done}${uid}\n`)
+  if (format === undefined) await output.write(`${kind.kind.toLowerCase()} ${what} ${dryRun ? 'would be ' : ''}${done}${uid}\n`)
   for (const name of secretFields) {
     const secret = textOf(answer[name])
     if (secret === '') continue
-    await output.write(`${name}: ${secret}\n`)
+    if (format === undefined) await output.write(`${name}: ${secret}\n`)
+    else note(`${name}: ${secret}`)
     note(`Keep the ${name}: it is shown only now.`)
   }
 }
 
-/** Prints all fields of a record, one per line, with the path of the group above it. */
+/** Prints all fields of a record, one per line. */
 export async function describe(context: ClientContext, kind: ClientKind, wanted: string): Promise<void> {
   const record = await findRecord(context.client, kind, { record: wanted, filter: [] })
-  const rows = leaves(record, '')
+  const rows = leaves(record, '').map(([name, value]) => [printable(name), printable(value)] as const)
   const width = Math.max(...rows.map(([name]) => name.length))
   await context.output.write(
     `${context.output.style('bold', `${kind.kind.toLowerCase()} ${wanted}`)}\n${rows.map(([name, value]) => `  ${name.padEnd(width)}  ${value}\n`).join('')}`,
@@ -168,5 +175,5 @@ function leaves(value: unknown, name: string): readonly (readonly [name: string,
   if (Array.isArray(value) && value.every((one) => !isJson(one))) return value.length === 0 ? [] : [[name, value.map(String).join(', ')]]
   if (Array.isArray(value)) return value.flatMap((one, at) => leaves(one, `${name}[${at}]`))
   if (isJson(value)) return Object.entries(value).flatMap(([key, one]) => leaves(one, name === '' ? key : `${name}.${key}`))
-  return value === '' || value === null || value === undefined ? [] : [[name, printable(String(value))]]
+  return value === '' || value === null || value === undefined ? [] : [[name, String(value)]]
 }
