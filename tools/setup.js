@@ -3,7 +3,7 @@
 // Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { partSets } from './part-sets.js'
 
@@ -20,8 +20,8 @@ const fingerprint = createHash('sha256')
 const stamp = existsSync(stampFile) && existsSync(pinnedNode) ? readFileSync(stampFile, 'utf8') : ''
 const isInstalled = stamp === fingerprint || (isProduction && stamp === fingerprint + productionMark)
 // A clone that has the packages for developers keeps them.
-const hasMore = existsSync(join(root, 'node_modules')) && !stamp.endsWith(productionMark)
-if (!isInstalled) installPackages(isProduction && !hasMore)
+const hasDevPackages = existsSync(join(root, 'node_modules')) && !stamp.endsWith(productionMark)
+if (!isInstalled) installPackages(isProduction && !hasDevPackages)
 prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[command] ?? []))])
 
 /**
@@ -30,6 +30,8 @@ prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[com
  */
 function installPackages(onlyProduction) {
   process.stdout.write('installing packages ...\n')
+  // An installation that is interrupted counts as none.
+  rmSync(stampFile, { force: true })
   const args = ['install', '--no-save', onlyProduction ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
   run(npmCommand(args), 'npm could not install the packages')
   writeFileSync(stampFile, onlyProduction ? fingerprint + productionMark : fingerprint)

@@ -50,7 +50,8 @@ function canonical(value: JsonValue): string {
 /** Returns the hash of a request body. For a body that may contain a secret it is a keyed hash, so that readers of the store cannot test guesses. */
 function bodyHash({ keyring }: Services, context: Context, message: Message): Buffer {
   const { input } = context.method
-  const hash = digest(canonical(toJson(input, message, { registry })))
+  // The message may be of the other version.
+  const hash = digest(canonical(toJson(registry.getMessage(message.$typeName) ?? input, message, { registry })))
   return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
 }
 

@@ -207,7 +207,7 @@ export interface Context {
   readonly ifMatch: string | undefined
   readonly ifNoneMatch: string | undefined
   readonly idempotencyKey: string | undefined
-  /** The request as the caller sent it, if it came over a transport. Its handler may get it with defaults, see DecodedCall.complete. */
+  /** The request of the version that the caller used, before DecodedCall.complete. Undefined without a transport. */
   readonly asked?: Message
   /** Returns what the transaction of a mutation also guards and writes: the Idempotency-Key of a create that the mutation answers. */
   readonly also?: ((nowMs: number) => Transaction) | undefined

@@ -144,7 +144,7 @@ class CallContext implements Context {
   }
 
   get asked(): Message {
-    return this.#decoded.message
+    return this.#decoded.original ?? this.#decoded.message
   }
 
   get present(): readonly string[] | undefined {

@@ -85,10 +85,10 @@ function nameIn(path: string): string {
 /** Returns the error with other names of fields, in its violations and in its texts. Other errors stay the same. */
 export function withFieldNames(error: unknown, rename: (path: string) => string): unknown {
   if (!(error instanceof DomainError)) return error
-  return renamed(error, (path, beside) => {
-    if (beside === undefined) return rename(path)
+  return renamed(error, (path, describedField) => {
+    if (describedField === undefined) return rename(path)
     // A description names fields of the same message.
-    const sibling = nameIn(rename(`${beside.slice(0, -nameIn(beside).length)}${path}`))
+    const sibling = nameIn(rename(`${describedField.slice(0, -nameIn(describedField).length)}${path}`))
     return sibling === nameIn(path) ? rename(path) : sibling
   })
 }

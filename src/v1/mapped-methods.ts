@@ -45,7 +45,8 @@ export async function forwarded(
         const get = getOf?.(message)
         if (get !== undefined) return get
         const mapped = toV2(message)
-        return settle === undefined ? { message: mapped } : { message: mapped, complete: (context) => settle(mapped, context) }
+        const decoded = { message: mapped, original: message }
+        return settle === undefined ? decoded : { ...decoded, complete: (context) => settle(mapped, context) }
       }),
     )
   } catch (error) {

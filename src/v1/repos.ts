@@ -1,8 +1,7 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
-import { trustedUid } from '../base/uid.ts'
-import type { CachedRecord } from '../cache/records/cached-record.ts'
+import { isUid, trustedUid } from '../base/uid.ts'
 import { messageOf } from '../cache/records/record-types.ts'
 import { onceByKey, type Idempotent } from '../engine/idempotency.ts'
 import type { Context, Services } from '../engine/services.ts'
@@ -49,10 +48,9 @@ interface AskedRepo {
   readonly uid: string | undefined
 }
 
-/** True if the repo has this source, or if both have none. An empty source keeps that of a synced repo. */
-function hasSource(record: CachedRecord, asked: string | undefined): boolean {
-  const { source } = messageOf(record, 'Repo').syncConfig ?? {}
-  return source === asked || (source !== undefined && asked === '')
+/** True if the repo keeps its source, or has none before and after. A source may be given by its name, or not at all. */
+function keepsSource(current: string | undefined, asked: string | undefined): boolean {
+  return current === asked || (current !== undefined && asked !== undefined && !isUid(asked))
 }
 
 /** Throws code 3 if the readme of a request cannot be stored. Runs before anything is written. */
@@ -62,7 +60,8 @@ async function assertAskedReadme({ services, context }: { services: Services; co
   if (uid !== undefined) {
     const existing = services.cache.tables.get('Repo', uid)
     if (existing === undefined) return // the handler refuses the request
-    if (hasSource(existing, sync?.source) && (await readmeOf(services, uid, context.signal)) === readme) return
+    const { syncConfig: current } = messageOf(existing, 'Repo')
+    if (keepsSource(current?.source, sync?.source) && (await readmeOf(services, uid, context.signal)) === readme) return
   }
   if (sync !== undefined) throw DomainError.invalid('readme', 'is inherited from the source of the sync: leave it empty')
   try {
@@ -95,7 +94,7 @@ async function withReadme(
   // A repo that a dry run creates does not exist, and a synced repo has the readme of its source.
   const stored = isNew && !isSynced && !call.validateOnly ? '' : await readmeOf(options.services, repo.id, call.signal)
   const isKept = isSynced ? readme === '' : keepsOther && stored !== ''
-  const isChanged = stored !== undefined && stored !== readme && !isKept
+  const isChanged = stored !== undefined && !isKept && (stored !== readme || also !== undefined)
   if (isChanged) await changeReadme({ call, options, also }, repo.id, readme)
   return { ...answer, message: create(RepoV1Schema, { ...repo, readme: isChanged ? readme : (stored ?? readme) }) }
 }
@@ -139,7 +138,8 @@ async function replaceExisting(
   if (repo === undefined || existing === undefined) return undefined
   const { uid } = existing
   const also = memory === undefined ? undefined : (nowMs: number) => memory.remember([uid], nowMs)
-  const isLast = also === undefined || repo.syncConfig !== undefined || (await readmeOf(options.services, uid, call.signal)) === repo.readme
+  const isPlain = messageOf(existing, 'Repo').syncConfig === undefined
+  const isLast = also === undefined || repo.syncConfig !== undefined || (isPlain && (await readmeOf(options.services, uid, call.signal)) === repo.readme)
   try {
     const replacement = new InnerCall(call, update, replacing.toV2({ ...repo, id: uid } as Message))
     const updated = await options.dispatch(replacement.storing(isLast ? also : undefined))

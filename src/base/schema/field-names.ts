@@ -16,12 +16,12 @@ export function jsonPath(path: string): string {
   return path.replaceAll(/"(?:[^"\\]|\\.)*"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+/g, (name) => jsonNames.get(name) ?? name)
 }
 
-/** Converts the path of a field in schema names to the name that the caller knows. `beside` is the field whose description contains the path. */
-export type FieldNaming = (path: string, beside?: string) => string
+/** Converts the path of a field in schema names to the name that the caller knows. `describedField` is the field whose description contains the path. */
+export type FieldNaming = (path: string, describedField?: string) => string
 
 /** Returns a copy of the error with field names converted by `naming`, in its violations and in the message, where names are in backticks. */
 export function withFieldNames(error: DomainError, naming: FieldNaming): DomainError {
-  const sentence = (text: string, beside?: string): string => text.replaceAll(/`([^`]*)`/g, (_, path: string) => `\`${naming(path, beside)}\``)
+  const sentence = (text: string, describedField?: string): string => text.replaceAll(/`([^`]*)`/g, (_, path: string) => `\`${naming(path, describedField)}\``)
   const { code, reason, details, cause, concealed, httpStatus } = error
   const options = { reason, cause, concealed, ...(httpStatus === undefined ? {} : { httpStatus }) }
   const { badRequest, precondition } = details

@@ -78,8 +78,8 @@ export function lazyReflection(server: Server, options: ReflectionOptions): Lazy
     serves: (path) => paths.has(path),
     load() {
       if (isLoaded) return
-      isLoaded = true
       addReflection(server, options)
+      isLoaded = true
     },
   }
 }

@@ -75,12 +75,30 @@ specSuiteEverywhere('version 1 of the registry', (spec) => {
         code: 3,
         reason: 'IDEMPOTENCY_KEY_REUSED',
       })
+      for (const other of [{ repo: { ...repo, readme: '# Other' } }, { repo, preventExisting: true }])
+        expectFailure(await spec.call('Registry/CreateRepo', { parentId: group, ...other }, options), { code: 3, reason: 'IDEMPOTENCY_KEY_REUSED' })
       const newer = { description: freshName('newer'), readme: '# Newer' }
       await spec.ok('Registry/UpdateRepo', { id, name, ...newer }, { token })
       const { etag } = await spec.ok('GetRepo', { uid: id }, { token })
       expect(await spec.ok('Registry/CreateRepo', { parentId: group, repo }, options)).toMatchObject({ id, ...newer })
       expect(await spec.ok('GetRepo', { uid: id }, { token })).toMatchObject({ etag })
       expect(await spec.ok('GetRepoReadme', { uid: id }, { token })).toMatchObject({ content: newer.readme })
+    }
+  })
+
+  // docs/spec/version-1.md#repos
+  test('a create that ends the sync of a repo happens once for its Idempotency-Key', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const create = (repo: JsonObject, more: { idempotencyKey?: string } = {}) => spec.ok('Registry/CreateRepo', { parentId: group, repo }, { token, ...more })
+    const { id: source = '' } = await create({ name: freshName('source'), readme: '# Source' })
+    for (const readme of ['', '# Source']) {
+      const name = freshName('repo')
+      const { id = '' } = await create({ name, sync_config: { source } })
+      const key = { idempotencyKey: freshName('key') }
+      const repo = { name, description: 'own', readme }
+      expect(await create(repo, key)).toMatchObject({ id, ...repo, sync_config: null })
+      const newer = await spec.ok('Registry/UpdateRepo', { id, name, description: 'newer', readme: '# Newer' }, { token })
+      expect(await create(repo, key)).toEqual(newer)
     }
   })
 
