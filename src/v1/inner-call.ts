@@ -16,6 +16,10 @@ export function methodNamed(name: string): MethodRow {
   return found
 }
 
+function withoutConditions({ ifMatch: _match, ifNoneMatch: _noneMatch, idempotencyKey: _key, ...others }: CallHeaders): CallHeaders {
+  return others
+}
+
 /** Reads and maps the request of an outer call, like Call.decode. */
 export type ReadRequest = Call['decode']
 
@@ -40,8 +44,7 @@ export class InnerCall implements Call {
     this.method = method
     this.calledAs = outer.method
     this.isCounted = typeof request !== 'function'
-    const { ifMatch: _match, ifNoneMatch: _noneMatch, idempotencyKey: _key, ...later } = outer.headers
-    this.headers = typeof request === 'function' ? outer.headers : later
+    this.headers = typeof request === 'function' ? outer.headers : withoutConditions(outer.headers)
     this.transport = outer.transport
     this.validateOnly = outer.validateOnly
     this.remoteAddress = outer.remoteAddress

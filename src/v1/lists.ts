@@ -96,8 +96,8 @@ function getOfList(list: MethodRow, idField: string): GetOfList | undefined {
   const get = methods.find(({ verb, kind }) => verb === 'get' && kind === list.kind)
   if (get === undefined || get.capabilities.join() !== list.capabilities.join()) return undefined
   return (request, toV2) => {
-    // A message has a member for each field.
-    for (const [name, value] of Object.entries(request)) if (name !== idField && name !== '$typeName' && !isUnset(value)) return undefined
+    const members = request as unknown as Readonly<Record<string, unknown>> // a message has a member for each field
+    for (const name in members) if (name !== idField && name !== '$typeName' && !isUnset(members[name])) return undefined
     return { message: create(get.input, { uid: textIn(request, idField) }), instead: { get, list: toV2 } }
   }
 }
