@@ -1,7 +1,7 @@
 import { Command } from 'commander'
 import { clientCommands } from './client-program.ts'
 import { exitAfterParsing } from './exit-codes.ts'
-import { reportError } from './report-error.ts'
+import { nameProgram, reportError } from './report-error.ts'
 import { version } from '../server/version.ts'
 
 const program = 'kubectl taproot'
@@ -13,6 +13,7 @@ export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
     .version(version(), '--version', 'print the version')
     .exitOverride(exitAfterParsing)
   for (const one of clientCommands(program)) command.addCommand(one)
+  nameProgram(command, program)
   try {
     await command.parseAsync(argv)
   } catch (error) {

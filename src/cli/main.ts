@@ -7,7 +7,7 @@ import { exitAfterParsing, UsageError } from './exit-codes.ts'
 import type { ImportCommandOptions } from './import.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token.ts'
-import { reportError } from './report-error.ts'
+import { nameProgram, reportError } from './report-error.ts'
 import { version } from '../server/version.ts'
 import type { Role } from '../config/config.ts'
 import type * as Server from '../server/run.ts'
@@ -118,6 +118,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action(async (options: { role: Role; config?: string }) => (await import('./print-config.ts')).printConfig(options))
   for (const command of completionCommands(program)) program.addCommand(command, { hidden: command.name() === 'complete' })
+  nameProgram(program, program.name())
   try {
     await program.parseAsync(argv)
   } catch (error) {

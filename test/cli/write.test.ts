@@ -1,7 +1,11 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Json } from '../../src/cli/client/client-error.ts'
+import { createPlatformClient } from '../../src/cli/client/platform-client.ts'
 import { findKind } from '../../src/cli/client/kinds.ts'
 import { findRecord } from '../../src/cli/get.ts'
 import { edit } from '../../src/cli/write/edit.ts'
@@ -165,10 +169,19 @@ describe('commands that change records', () => {
 
   test('a new record needs a name and a parent that the caller may see', async () => {
     await expect(make('repo', 'app')).rejects.toThrow(/^a repo needs a parent: write its path, such as demo\/app/)
-    await expect(make('tag', 'app')).rejects.toThrow(/^a tag needs a parent: write its path, such as demo\/app:app/)
+    await expect(make('tag', 'app')).rejects.toThrow(/^a tag needs a parent: write its path, such as app:1\.0$/)
     await expect(make('repo', `${mine.name}/`)).rejects.toThrow(/has no name at its end$/)
     await expect(make('repo', 'elsewhere/app')).rejects.toThrow(/^there is no group elsewhere/)
     await expect(make('identity', `${mine.group}/${'0'.repeat(16)}`)).rejects.toThrow(/^the path of a new identity has a name at its end/)
+  })
+
+  test('an answer without a record is not taken for success', async () => {
+    const other = createServer((_request, response) => void response.end('{}')).listen(0, '127.0.0.1')
+    onTestFinished(() => void other.close())
+    await once(other, 'listening')
+    const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${(other.address() as AddressInfo).port}`, token: 'x' }) // a cast: it listens on a port
+    const made = create({ ...contextOf(world.server, mine.token), client }, kindOf('group'), { ...plain, path: 'acme' })
+    await expect(made).rejects.toThrow(/^the answer has no uid/)
   })
 
   test('records are deleted after the question is answered, all or none', async () => {

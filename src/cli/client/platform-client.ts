@@ -12,6 +12,8 @@ export interface ClientCall {
   readonly body?: Json
   /** The etag that the record must have, or the API refuses with code 10. Undefined or empty: any. */
   readonly ifMatch?: string
+  /** Makes a create safe to repeat: after a broken connection the call is sent once more. */
+  readonly idempotencyKey?: string
   /** The fields of a form, instead of `body`. */
   readonly form?: Readonly<Record<string, string>>
 }
@@ -27,8 +29,8 @@ export interface Page {
 }
 
 /**
- * A REST client of the platform API for one caller. Methods reject with ClientError. After a 429 or 503 with `Retry-After`, reads are
- * retried a limited number of times.
+ * A REST client of the platform API for one caller. Methods reject with ClientError. After a 429 or 503 with `Retry-After`, reads and creates
+ * with a key are retried a limited number of times.
  */
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
@@ -116,15 +118,14 @@ function notPlatform({ origin }: URL, status: number): ClientError {
   return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`)
 }
 
-async function send(options: PlatformClientOptions, { method, path, query = {}, body, form, ifMatch = '' }: ClientCall): Promise<Json> {
+async function send(options: PlatformClientOptions, call: ClientCall): Promise<Json> {
   const { wait = delay } = options
-  const { url, headers } = await addressed(options, { path, query })
-  // fetch sets the content type of a form.
-  const content = form !== undefined ? { body: new URLSearchParams(form) } : body === undefined ? {} : { body: JSON.stringify(body) }
-  const own = { ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...(ifMatch === '' ? {} : { 'if-match': `"${ifMatch}"` }) }
-  const request = { method, headers: { ...headers, ...own }, ...content }
-  let answer = await exchange(url, request)
-  for (let sent = 0; method === 'GET' && sent < retryLimits.retries; sent += 1) {
+  const { method, idempotencyKey = '' } = call
+  const { url, headers } = await addressed(options, call)
+  const request = requestOf(call, headers)
+  const mayRepeat = method === 'GET' || idempotencyKey !== ''
+  let answer = idempotencyKey === '' ? await exchange(url, request) : await exchangeTwice(url, request)
+  for (let sent = 0; mayRepeat && sent < retryLimits.retries; sent += 1) {
     const waitMs = retryWaitMs(answer, Date.now())
     if (waitMs === undefined) break
     await wait(waitMs)
@@ -135,12 +136,23 @@ async function send(options: PlatformClientOptions, { method, path, query = {}, 
   throw refusalOf(parsed) ?? notPlatform(url, answer.status)
 }
 
+function requestOf({ method, body, form, ifMatch = '', idempotencyKey = '' }: ClientCall, headers: Readonly<Record<string, string>>): RequestInit {
+  // fetch sets the content type of a form.
+  const content = form !== undefined ? { body: new URLSearchParams(form) } : body === undefined ? {} : { body: JSON.stringify(body) }
+  const own = {
+    ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    ...(ifMatch === '' ? {} : { 'if-match': `"${ifMatch}"` }),
+    ...(idempotencyKey === '' ? {} : { 'idempotency-key': idempotencyKey }),
+  }
+  return { method, headers: { ...headers, ...own }, ...content }
+}
+
 async function begin(url: URL, request: RequestInit): Promise<Response> {
   try {
     // Redirects are not followed, since the token may be sent only to its own server.
     return await fetch(url, { ...request, redirect: 'manual' })
   } catch (cause) {
-    throw unreachable(url, cause)
+    throw unanswered(url, request, cause)
   }
 }
 
@@ -149,12 +161,32 @@ async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
   try {
     return { status: response.status, text: await response.text(), retryAfter: response.headers.get('retry-after') ?? undefined }
   } catch (cause) {
-    throw unreachable(url, cause)
+    throw unanswered(url, request, cause)
   }
 }
 
-function unreachable({ origin }: URL, cause: unknown): ClientError {
-  return new ClientError(`${origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
+/** Sends a request that is safe to repeat, and once more if the connection breaks before the answer. */
+async function exchangeTwice(url: URL, request: RequestInit): Promise<ClientAnswer> {
+  try {
+    return await exchange(url, request)
+  } catch (error) {
+    if (!(error instanceof ClientError) || !mayHaveArrived(error.cause)) throw error
+    return await exchange(url, request)
+  }
+}
+
+/** The error of a request without an answer. It says so if a change may have happened nevertheless. */
+function unanswered({ origin }: URL, { method }: RequestInit, cause: unknown): ClientError {
+  if (method === undefined || method === 'GET' || !mayHaveArrived(cause)) return new ClientError(`${origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
+  return new ClientError(`${origin} did not answer: ${reasonOf(cause)}. The change may have happened: look at the record before you repeat it`, {}, cause)
+}
+
+/** True if the connection broke, or the time passed, when the request may have been sent. */
+function mayHaveArrived(cause: unknown): boolean {
+  if (cause instanceof DOMException) return true
+  const inner: unknown = cause instanceof TypeError ? cause.cause : undefined
+  const code = inner instanceof Error && 'code' in inner ? inner.code : undefined
+  return code === 'ECONNRESET' || code === 'EPIPE' || code === 'ETIMEDOUT' || (typeof code === 'string' && /^UND_ERR_(?!CONNECT_TIMEOUT)/.test(code))
 }
 
 /** Parses the body of a response; undefined if it is not a JSON object. Deletes have an empty body. */

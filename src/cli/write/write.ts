@@ -1,6 +1,7 @@
+import { randomUUID } from 'node:crypto'
 import { isUid } from '../../base/uid.ts'
 import type { ClientContext } from '../client/client-command.ts'
-import { isJson, textOf, type Json } from '../client/client-error.ts'
+import { ClientError, isJson, textOf, type Json } from '../client/client-error.ts'
 import { printable } from '../client/columns.ts'
 import { kindNamed, type ClientKind } from '../client/kinds.ts'
 import { findByPath, findPlace } from '../client/places.ts'
@@ -33,7 +34,9 @@ export async function create(context: ClientContext, writable: WritableKind, { p
     path: pathOf(change, parentUid),
     query: dryRunQuery(request),
     body: name === undefined ? record : { name, ...record },
+    idempotencyKey: randomUUID(),
   })
+  if (!request.dryRun && textOf(answer['uid']) === '') throw new ClientError('the answer has no uid, so it is not from a platform API: check the URL')
   await report(context, writable.kind, { ...request, answer, done: 'created', what: path })
 }
 
@@ -112,7 +115,8 @@ function splitPath({ kind, parents }: ClientKind, path: string): { readonly pare
   if (name === '') throw new UsageError(`"${path}" has no name at its end`)
   if (parent !== '') return { parent, name }
   if (parents.includes('/')) return { parent: undefined, name }
-  throw new UsageError(`a ${kind.toLowerCase()} needs a parent: write its path, such as ${parents.includes('Repo') ? 'demo/app:' : 'demo/'}${name}`)
+  const example = parents.includes('Repo') ? `${name}:1.0` : `demo/${name}`
+  throw new UsageError(`a ${kind.toLowerCase()} needs a parent: write its path, such as ${example}`)
 }
 
 function pathOf({ route: { template } }: OfferedChange, uid: string): string {
