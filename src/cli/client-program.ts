@@ -3,6 +3,9 @@ import { auditCommand } from './audit.ts'
 import { catalogueCommand } from './catalogue.ts'
 import { eventsCommand } from './events.ts'
 import { getCommand } from './get.ts'
+import { accessCommand, explainCommand } from './inspect/access.ts'
+import { canICommand } from './inspect/can-i.ts'
+import { historyCommand, restoreCommand } from './inspect/tag-history.ts'
 import { signInCommands } from './sign-in/commands.ts'
 import { treeCommand } from './tree/command.ts'
 import { whoamiCommand } from './whoami.ts'
@@ -15,6 +18,11 @@ export function clientCommands(program: string): Command[] {
     getCommand(program),
     ...writeCommands(program),
     treeCommand(program),
+    canICommand(program),
+    accessCommand(program),
+    explainCommand(program),
+    historyCommand(program),
+    restoreCommand(program),
     eventsCommand(program),
     auditCommand(program),
     catalogueCommand(program),

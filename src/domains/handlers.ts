@@ -47,6 +47,7 @@ import { PingResponseSchema } from '../gen/taproot/ping/v2/ping_pb.ts'
 import {
   batchDeleteMappings,
   listAccess,
+  testCapabilities,
   explain,
   checkEligibility,
   createGroup,
@@ -149,6 +150,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.events.v2.SubscriptionsService/UpdateSubscription': updateSubscription,
   'taproot.iam.v2.AccessService/Explain': explain,
   'taproot.iam.v2.AccessService/ListAccess': listAccess,
+  'taproot.iam.v2.AccessService/TestCapabilities': testCapabilities,
   'taproot.iam.v2.AccountAssociationsService/CheckAccountAssociation': checkAccountAssociation,
   'taproot.iam.v2.GroupsService/CreateGroup': createGroup,
   'taproot.iam.v2.GroupsService/LookupGroup': lookupGroup,

@@ -98,8 +98,26 @@ function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean
 function isThere(tables: RecordTables, { kind, uid }: Target): boolean {
   if (resources.get(kind)?.catalogue === true) return true
   if (kind !== anyKind) return !tables.hasKind(kind) || tables.get(kind, uid) !== undefined
+  return isRecord(tables, uid)
+}
+
+/** True if a record of any kind that a method can be about has this uid. */
+function isRecord(tables: RecordTables, uid: string): boolean {
   // Built-in roles are in no group, so no role can be bound to them.
   return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && tables.get(one, uid) !== undefined)
+}
+
+/**
+ * Returns those of the capabilities that the caller holds at a record: a method that needs one of them is allowed there. None if the record
+ * does not exist, or if its organisation is suspended.
+ */
+export function heldAt(
+  tables: RecordTables,
+  permissions: EffectivePermissions,
+  { resource, capabilities }: { readonly resource: Uid; readonly capabilities: readonly string[] },
+): ReadonlySet<string> {
+  if (!isRecord(tables, resource) || (isSuspended(tables, resource) && !permissions.operator)) return new Set()
+  return new Set(capabilities.filter((name) => decide(permissions, resource, setOf([name])).kind === 'allowed'))
 }
 
 /**

@@ -1,6 +1,6 @@
 // The exports that other folders may use of src/iam. Nothing else of it may be imported.
 export { accessRequestPrefix, accessWindowMs, checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from './records/group-verbs.ts'
-export { listAccess } from './records/access.ts'
+export { listAccess, testCapabilities } from './records/access.ts'
 export { accountAssociationKind, checkAccountAssociation } from './records/account-associations.ts'
 export { explain } from './records/explain.ts'
 export { batchDeleteMappings, externalGroupRoleMappingKind } from './records/external-group-role-mappings.ts'

@@ -59,6 +59,8 @@ const age = column('AGE', 'createTime', 'age')
 const description = column('DESCRIPTION', 'description', 'words')
 const issuer = column('ISSUER', ['claimMatch.issuer', 'claimMatch.issuerPattern', 'staticKeys.issuer'])
 const subject = column('SUBJECT', ['claimMatch.subject', 'claimMatch.subjectPattern', 'staticKeys.subject', 'awsIdentity.awsAccount', 'servicePrincipal'])
+/** The identity of a role binding: people may have no name. */
+const bound = column('IDENTITY', ['identity.name', 'identity.email', 'identity.subject', 'identity.uid'])
 
 /** Display settings by kind. Kinds without an entry have only the common columns. */
 const presentations: Readonly<Record<string, Presentation>> = {
@@ -67,13 +69,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
   Role: { short: 'prole', columns: [name, uid, column('CAPABILITIES', 'capabilities', 'count'), age, description] },
   RoleBinding: {
     short: 'prb',
-    columns: [
-      column('ROLE', 'role.name'),
-      column('IDENTITY', ['identity.name', 'identity.email', 'identity.subject', 'identity.uid']),
-      column('GROUP', 'group.name'),
-      uid,
-      age,
-    ],
+    columns: [column('ROLE', 'role.name'), bound, column('GROUP', 'group.name'), uid, age],
   },
   Repo: { short: 'prepo', columns: [name, uid, age, description] },
   Tag: {
@@ -129,6 +125,8 @@ const presentations: Readonly<Record<string, Presentation>> = {
       column('ERROR', 'lastError', 'words'),
     ],
   },
+  Access: { columns: [bound, column('ROLE', 'role.name'), column('GROUP', 'group.name'), age] },
+  TagHistoryRecord: { columns: [column('TIME', 'updateTimestamp'), column('DIGEST', 'digest')] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
 }

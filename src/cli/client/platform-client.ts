@@ -12,7 +12,7 @@ export interface ClientCall {
   readonly body?: Json
   /** The etag that the record must have, or the API refuses with code 10. Undefined or empty: any. */
   readonly ifMatch?: string
-  /** Makes a create safe to repeat: after a broken connection the call is sent once more. */
+  /** Makes a create safe to repeat: after a broken connection the call is repeated. */
   readonly idempotencyKey?: string
   /** The fields of a form, instead of `body`. */
   readonly form?: Readonly<Record<string, string>>
@@ -26,6 +26,8 @@ export interface Page {
   readonly records: readonly Json[]
   /** Number of results on all pages; undefined if the list does not count them. */
   readonly totalCount: number | undefined
+  /** The whole response. */
+  readonly answer: Json
 }
 
 /**
@@ -76,7 +78,11 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
       const page = await call({ method: 'GET', path, query: { page_size: pageSize, ...query, ...(pageToken === '' ? {} : { page_token: pageToken }) } })
       const records = page[plural]
       const totalCount = page['totalCount']
-      yield { records: Array.isArray(records) ? records.filter(isJson) : [], totalCount: typeof totalCount === 'string' ? Number(totalCount) : undefined }
+      yield {
+        records: Array.isArray(records) ? records.filter(isJson) : [],
+        totalCount: typeof totalCount === 'string' ? Number(totalCount) : undefined,
+        answer: page,
+      }
       pageToken = textOf(page['nextPageToken'])
       if (pageToken === '') return
     }
@@ -165,7 +171,7 @@ async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
   }
 }
 
-/** Sends a request that is safe to repeat, and once more if the connection breaks before the answer. */
+/** Sends a request that is safe to repeat, and repeats it if the connection breaks before the answer. */
 async function exchangeTwice(url: URL, request: RequestInit): Promise<ClientAnswer> {
   try {
     return await exchange(url, request)

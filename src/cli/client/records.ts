@@ -12,7 +12,7 @@ export type RecordFormat = (typeof recordFormats)[number]
 /** Where and in which format records are printed. */
 export interface RecordPrinting {
   readonly output: Output
-  readonly kind: ClientKind
+  readonly kind: Pick<ClientKind, 'kind'>
   readonly nowMs: number
 }
 

@@ -103,7 +103,7 @@ async function withTags(client: PlatformClient, repo: Leaf): Promise<Leaf> {
 async function firstPage(client: PlatformClient, kind: string, query: ClientQuery): Promise<Page> {
   const { listPath, member } = kindNamed(kind)
   for await (const page of client.pages(listPath, member, query)) return page
-  return { records: [], totalCount: 0 }
+  return { records: [], totalCount: 0, answer: {} }
 }
 
 function branchOf(record: Json): Branch {

@@ -4,9 +4,17 @@ import { setOf } from '../../base/capability.ts'
 import { hashQuery } from '../../base/page-token.ts'
 import { resources, type ResourceRow } from '../../base/schema/schema.ts'
 import { trustedUid } from '../../base/uid.ts'
-import { AccessSchema, ListAccessResponseSchema, type Access, type ListAccessRequest } from '../../gen/taproot/iam/v2/access_pb.ts'
+import {
+  AccessSchema,
+  ListAccessResponseSchema,
+  TestCapabilitiesResponseSchema,
+  type Access,
+  type ListAccessRequest,
+  type TestCapabilitiesRequest,
+} from '../../gen/taproot/iam/v2/access_pb.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import { heldAt } from '../../engine/authorize.ts'
 import { continuationOf, nextToken, pageLimit } from '../../engine/read.ts'
 import { callerOf, type Handler, type Services } from '../../engine/services.ts'
 import { capabilityNamed, shownBinding } from './explain.ts'
@@ -62,4 +70,18 @@ export const listAccess: Handler = async (services, context, message) => {
     withheldGroups: [...withheld],
   })
   return { message: answer, subject: resource, ...(restarted ? { pageTokenRestarted: true } : {}) }
+}
+
+/**
+ * TestCapabilities: returns those of the requested capabilities that the caller holds at a resource. It decides like the methods that need
+ * them, so the restrictions of a token and the roles of a sign-in count. An unknown capability is code 3.
+ */
+export const testCapabilities: Handler = (services, context, message) => {
+  const request = message as TestCapabilitiesRequest
+  const wanted = request.capabilities.map((text) => ({ text, name: capabilityNamed(text, 'capabilities').name }))
+  // The schema checked the uid.
+  const resource = trustedUid(request.resource)
+  const held = heldAt(services.cache.tables, callerOf(context).permissions(), { resource, capabilities: wanted.map(({ name }) => name) })
+  const capabilities = wanted.filter(({ name }) => held.has(name)).map(({ text }) => text)
+  return Promise.resolve({ message: create(TestCapabilitiesResponseSchema, { capabilities }), subject: resource })
 }

@@ -33,10 +33,10 @@ const effects = {
   confined: BindingEffect.CONFINED,
 } satisfies Record<Effect, BindingEffect>
 
-/** Returns the capability with this name, in either spelling. Throws code 3 if there is none. */
-export function capabilityNamed(name: string): Capability {
+/** Returns the capability with this name, in either spelling. Throws code 3 on this field of the request if there is none. */
+export function capabilityNamed(name: string, field = 'capability'): Capability {
   const found = capabilityByName(name)
-  if (found === undefined) throw DomainError.invalid('capability', 'is not a capability: use a name such as groups.list')
+  if (found === undefined) throw DomainError.invalid(field, 'is not a capability: use a name such as groups.list')
   return found
 }
 

@@ -14,6 +14,9 @@ const rolesTable: ReadonlyMap<string, ReadonlySet<string>> = (() => {
   return found
 })()
 
+/** The names of all capabilities that built-in roles have. */
+export const grantable: readonly string[] = [...new Set([...rolesTable.values()].flatMap((names) => [...names]))].toSorted()
+
 function hasAll(standing: Standing, needs: readonly string[]): boolean {
   if (standing === 'everything') return true
   const role = rolesTable.get(standing)

@@ -247,6 +247,12 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
   'EventsService/PullEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#feed: shows each caller what they may see' },
   'EventsService/WatchEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#streams: shows each caller what they may see' },
+  'AccessService/TestCapabilities': {
+    request: ({ repo }) => ({ resource: repo, capabilities: [] }),
+    about: 'repo',
+    code: 0,
+    because: 'docs/spec/iam.md#test-capabilities: never 404',
+  },
   'AuditService/ListAuditEvents': { request: () => ({ method: 'none' }), code: 0, because: 'docs/audit.md#list: shows each caller what they may see' },
   'ContentsService/ListPackageImages': {
     request: () => ({ purl: 'pkg:apk/alpine/musl' }),

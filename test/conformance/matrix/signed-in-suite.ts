@@ -4,7 +4,7 @@ import type { Reply } from '../../support/api-clients.ts'
 import { fieldNameAt, methodNamed } from '../walk/cases/method-case.ts'
 import { answerAbout, ask, forEach, nowhere } from './asking.ts'
 import { callerRows, realPlaces, type CallerName } from './callers.ts'
-import { may } from './expected.ts'
+import { grantable, may } from './expected.ts'
 import { externalMethods, publicMethods, sharedMethods, signedInMethods, type PlainRow } from './methods.ts'
 import type { Ground } from './places-suite.ts'
 import type { Things } from './world.ts'
@@ -55,6 +55,18 @@ export function signedInSuite(ground: Ground): void {
       })
     },
   )
+
+  // docs/spec/iam.md#test-capabilities
+  test('AccessService/TestCapabilities: every caller gets the capabilities that calls in that place need', async () => {
+    await forEach(callerRows, async ([caller, row]) => {
+      for (const place of realPlaces) {
+        const resource = ground.world().things[place].repo
+        const expected = grantable.filter((name) => may(row, place, [name]))
+        const reply = await call('AccessService/TestCapabilities', caller, { resource, capabilities: [...grantable] })
+        expect(row.anonymous === true ? reply.code : reply.body['capabilities'], `${caller} ${place}`).toEqual(row.anonymous === true ? 16 : expected)
+      }
+    })
+  })
 
   test.each(Object.entries(sharedMethods))('%s: each caller with the capability in some group gets the same answer', async (name, { needs, request, code }) => {
     await forEach(callerRows, async ([caller, row]) => {

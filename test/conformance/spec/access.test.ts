@@ -259,4 +259,26 @@ specSuite('Explain and ListAccess', (spec) => {
     const seen = await spec.ok('ListGroups', { uidp: { descendantsOf: group } }, { token: await spec.server.operatorToken() })
     expect(itemsOf(seen, 'groups').map(uidOf)).toContain(team)
   })
+
+  // docs/spec/iam.md#test-capabilities
+  test('TestCapabilities names what the caller holds, in the order and spelling of the request', async () => {
+    const { group, team, token, lead } = await makePlace(spec)
+    const wanted = ['roles.update', 'CAP_IAM_GROUPS_LIST', 'groups.list', 'groups.list']
+    const tested = async (resource: string, caller: string) =>
+      (await spec.ok('TestCapabilities', { resource, capabilities: wanted }, { token: caller }))['capabilities']
+    for (const resource of [group, team, lead.uid]) expect(await tested(resource, token)).toEqual(wanted)
+    expect(await tested(team, lead.token)).toEqual(wanted)
+    const viewer = await makeMember(spec.server, team, { role: 'viewer' })
+    expect(await tested(team, viewer.token)).toEqual(wanted.slice(1))
+    // A token with fewer rights than its identity.
+    const restricted = await spec.server.tokenFor(lead.uid, { capabilities: setOf(['roles.update']) })
+    expect(await tested(team, restricted)).toEqual(['roles.update'])
+    const elsewhere = await makeOrganisation(spec.server)
+    const none = [group, elsewhere.group, `${team}/${'0'.repeat(16)}`, '0'.repeat(40), roleUid('viewer')]
+    for (const resource of none) expect(await tested(resource, lead.token), resource).toEqual([])
+    expectFailure(await spec.call('TestCapabilities', { resource: team, capabilities: wanted }), { code: 16 })
+    await suspend(spec.server, group)
+    expect(await tested(team, token)).toEqual([])
+    expect(await tested(team, await spec.server.operatorToken())).toEqual(wanted)
+  })
 })

@@ -24,7 +24,14 @@ export const noReferences: readonly string[] = [
     'registry.v1.Tag.bundles',
   ],
   ...['google', 'amazon', 'azure'].map((cloud) => `registry.v1.SyncConfig.${cloud}`),
-  ...['events.v1.Subscription.id', 'events.v1.Subscription.sink', 'iam.v1.Role.capabilities', 'iam.v1.Identity.*', 'iam.v1.LookupIdentityRequest.*'],
+  ...[
+    'events.v1.Subscription.id',
+    'events.v1.Subscription.sink',
+    'iam.v1.Role.capabilities',
+    'iam.v2.TestCapabilitiesRequest.capabilities',
+    'iam.v1.Identity.*',
+    'iam.v1.LookupIdentityRequest.*',
+  ],
   // A catalogue is in no group.
   'catalogue.v2.UseCatalogueRequest.digest',
   // The name of a group at a foreign provider, an address, a random id.

@@ -42,6 +42,31 @@ export const accessCases: Readonly<Record<string, MethodCase>> = {
     request: (world): JsonObject => ({ resource: world.plainRole, capability: 'CAP_IAM_ROLES_LIST', orderBy: 'created_at desc', pageSize: 200 }),
     badInputs: badCapabilities,
   },
+  'AccessService/TestCapabilities': {
+    request: (world): JsonObject => ({ resource: world.plainRole, capabilities: ['roles.list', 'CAP_IAM_ROLES_UPDATE'] }),
+    badInputs: [
+      { what: 'an unknown capability', request: withValue('capabilities', ['roles.list', 'groups.paint']), fields: ['capabilities'] },
+      { what: 'an empty name of a capability', only: 'grpc', request: withValue('capabilities', ['']), fields: ['capabilities'] },
+      {
+        what: 'too many capabilities',
+        breaks: ['capabilities:repeated.max_items'],
+        request: withValue(
+          'capabilities',
+          Array.from({ length: 101 }, () => 'roles.list'),
+        ),
+        fields: ['capabilities'],
+      },
+      {
+        what: 'too long a capability',
+        breaks: ['capabilities[]:string.max_len'],
+        request: withValue('capabilities', [long(256)]),
+        fields: ['capabilities'],
+      },
+      { what: 'no resource', breaks: ['resource:required'], request: withValue('resource', ''), fields: ['resource'] },
+      { what: 'a resource that is no uid', breaks: ['resource:string.pattern'], request: withValue('resource', 'acme'), fields: ['resource'] },
+      { what: 'a resource longer than any uid', breaks: ['resource:string.max_len'], request: withValue('resource', longUid), fields: ['resource'] },
+    ],
+  },
 }
 
 /** A filter that is longer than any text that it could find. */
