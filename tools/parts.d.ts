@@ -7,6 +7,7 @@ export type PartName =
   | 'buildah'
   | 'cni-plugins'
   | 'collector'
+  | 'compose-config'
   | 'containerd'
   | 'containerd-shim-runc-v2'
   | 'coredns'

@@ -33,6 +33,7 @@ const parts = {
   buildah: { debianPackage: 'buildah' },
   'cni-plugins': { debianPackage: 'containernetworking-plugins', program: 'host-local', directories: ['/usr/lib/cni', '/opt/cni/bin'] },
   collector: { goPackage: '.' },
+  'compose-config': { goPackage: '.' },
   containerd: containerd('containerd'),
   'containerd-shim-runc-v2': containerd('containerd-shim-runc-v2'),
   coredns: { goPackage: 'github.com/coredns/coredns' },
