@@ -29,7 +29,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/e2e/process/worker.test.ts': { seconds: 24, why: 'worker and import processes that are killed or suspended, and what takes over' },
   'test/e2e/process/catalogue-kills.test.ts': { seconds: 22, why: 'server and import processes that are killed and started again' },
   'test/e2e/process/contents-kills.test.ts': { seconds: 55, why: 'processes that read images, and are killed and started again' },
-  'test/e2e/process/compose.test.ts': { seconds: 16, why: 'a server process for each service of the Compose files' },
+  'test/e2e/docs/compose.test.ts': { seconds: 16, why: 'a server process for each service of the Compose files' },
   'test/e2e/process/command.test.ts': { seconds: 28, why: 'each command is a process' },
   'test/e2e/process/dev.test.ts': { seconds: 25, why: 'a server process for each test, and more' },
   'test/e2e/process/kill.test.ts': { seconds: 30, why: 'server processes that are killed and started again' },

@@ -8,7 +8,7 @@ import { freePorts } from '../../support/parts/free-port.ts'
 import { startRegistry } from '../../support/parts/registry.ts'
 import { requirePart } from '../../support/parts/require-part.ts'
 import { run } from '../cluster/harness/command.ts'
-import { freshDirectory, isReady, runProcess, startProcess } from './harness/taproot-process.ts'
+import { freshDirectory, isReady, runProcess, startProcess } from '../process/harness/taproot-process.ts'
 
 const root = join(import.meta.dirname, '..', '..', '..')
 
