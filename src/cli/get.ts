@@ -7,6 +7,7 @@ import { clientKinds, findKind, type ClientKind } from './client/kinds.ts'
 import { findByPath, findGroup, findPlace } from './client/places.ts'
 import type { PlatformClient, ClientQuery } from './client/platform-client.ts'
 import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
+import { withPaths } from './client/record-paths.ts'
 import { UsageError } from './exit-codes.ts'
 
 /** Limits and order of a list. */
@@ -36,11 +37,22 @@ export async function get({ program, client, output, note, clock }: ClientContex
   const kind = findKind(request.kind, program)
   const printing: RecordPrinting = { output, kind, nowMs: clock.now() }
   if (request.record !== undefined) {
-    await printRecord(await findRecord(client, kind, { ...request, record: request.record }), request.format, printing)
+    const found = await findRecord(client, kind, { ...request, record: request.record })
+    const [shown = found] = isTable(request.format) ? await withPaths(client, kind, [found]) : [found]
+    await printRecord(shown, request.format, printing)
     return
   }
-  const count = await printRecords(await listed(client, kind, request), request.format, printing)
-  if (count === 0 && request.format === 'table') note(`no ${kind.words} that you may see`)
+  const pages = await listed(client, kind, request)
+  const count = await printRecords(isTable(request.format) ? pagesWithPaths(client, kind, pages) : pages, request.format, printing)
+  if (count === 0 && isTable(request.format)) note(`no ${kind.words} that you may see`)
+}
+
+function isTable(format: RecordFormat): boolean {
+  return format === 'table' || format === 'wide'
+}
+
+async function* pagesWithPaths(client: PlatformClient, kind: ClientKind, pages: AsyncIterable<readonly Json[]>): AsyncGenerator<readonly Json[]> {
+  for await (const page of pages) yield await withPaths(client, kind, page)
 }
 
 /** Returns the pages of a list, with at most `limit` records. Rejects if its place does not exist. */

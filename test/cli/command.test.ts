@@ -48,7 +48,7 @@ describe('the client commands against a server', () => {
   test('client commands take server and token from the environment, and exit with code 0', async () => {
     const { code, stdout, stderr } = await run(['get', 'groups'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-    expect(lines(stdout)).toEqual([expect.stringMatching(/^NAME +UID +AGE/), expect.stringContaining(mine.group)])
+    expect(lines(stdout)).toEqual([expect.stringMatching(/^PATH +AGE/), expect.stringContaining(mine.name)])
   })
 
   test('client commands prefer options to environment variables', async () => {

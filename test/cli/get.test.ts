@@ -176,10 +176,10 @@ describe('taproot get', () => {
     test('a table has the columns of its kind', async () => {
       const context = await run({ kind: 'tags', format: 'table', orderBy: 'name' })
       const [head = '', ...rows] = context.printed().trimEnd().split('\n')
-      expect(head).toMatch(/^NAME +DIGEST +DEPRECATED +UPDATED +UID$/)
+      expect(head).toMatch(/^PATH +DIGEST +DEPRECATED +UPDATED$/)
       expect(rows.map((row) => row.split(/ +/).slice(0, 3))).toEqual([
-        ['1.0', digest.slice(0, 19), 'false'],
-        ['latest', digest.slice(0, 19), 'false'],
+        [`${mine.name}/team/tool:1.0`, digest.slice(0, 19), 'false'],
+        [`${mine.name}/team/tool:latest`, digest.slice(0, 19), 'false'],
       ])
       for (const row of rows) expect(row.indexOf('sha256:')).toBe(head.indexOf('DIGEST'))
     })
@@ -187,7 +187,20 @@ describe('taproot get', () => {
     test('role bindings show names', async () => {
       const viewer = await makeMember(world.server, team, { role: 'viewer' })
       const context = await run({ kind: 'prb', in: team, filter: [`identity=${viewer.uid}`, `role=${roleUid('viewer')}`], format: 'table' })
-      expect(context.printed()).toMatch(/^ROLE +IDENTITY +GROUP +UID +AGE\nviewer +member-\S+ +team +\S+ +\d+s\n$/)
+      expect(context.printed()).toMatch(/^GROUP +ROLE +IDENTITY +UID +AGE\n\S+\/team +viewer +member-\S+ +\S+ +\d+s\n$/)
+    })
+
+    test('wide adds the uid, and a path starts at the topmost group that the caller may see', async () => {
+      const viewer = await makeMember(world.server, team, { role: 'viewer' })
+      const context = await run({ kind: 'groups', format: 'wide' }, viewer.token)
+      expect(context.printed()).toMatch(new RegExp(`^PATH +AGE +DESCRIPTION +UID\\nteam +\\d+s +${team}\\nteam/deep +\\d+s +`))
+    })
+
+    test('an identity that was never used says so, and a built-in role has its name as path', async () => {
+      const claimMatch = { issuer: 'https://ci.example', subject: 'idle' }
+      await world.operate('CreateIdentity', { parent: team, identity: { name: 'idle', claimMatch } })
+      expect((await run({ kind: 'identity', record: 'idle', format: 'table' })).printed()).toMatch(/ never +\d+s\n$/)
+      expect((await run({ kind: 'role', record: roleUid('viewer'), format: 'table' })).printed()).toMatch(/\nviewer /)
     })
 
     test('json, yaml and name contain the same records', async () => {
@@ -233,7 +246,7 @@ describe('taproot get', () => {
       const context = await run({ kind: 'groups', in: wide, format: 'table' }, await token())
       const lines = context.printed().trimEnd().split('\n')
       expect(lines).toHaveLength(1_051)
-      expect(lines.filter((line) => line.startsWith('NAME'))).toHaveLength(1)
+      expect(lines.filter((line) => line.startsWith('PATH'))).toHaveLength(1)
     })
 
     test('a list with more than 1,000 records is one sequence as yaml', async () => {

@@ -64,7 +64,7 @@ describe('the kinds of taproot get', () => {
           return field !== undefined
         })
       })
-      expect(found || column.head === 'NAME' || column.head === 'UID' || column.head === 'AGE', `${kind} ${column.head}`).toBe(true)
+      expect(found || ['NAME', 'PATH', 'GROUP', 'UID'].includes(column.head) || column.head === 'AGE', `${kind} ${column.head}`).toBe(true)
     }
   })
 })

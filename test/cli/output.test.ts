@@ -27,7 +27,7 @@ describe('text written by other people', () => {
     expect(printable(hostile.name)).toBe('a [31mb c d e')
     const [name] = columnsOf('Group')
     if (name === undefined) throw new Error('groups have columns')
-    expect(cellOf(hostile, name, 0)).toBe('a [31mb c d e')
+    expect(cellOf({ ...hostile, path: hostile.name }, name, 0)).toBe('a [31mb c d e')
   })
 
   test.for([

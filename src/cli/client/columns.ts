@@ -19,6 +19,8 @@ export interface Column {
   /** Paths of the value in the record's JSON, such as `claimMatch.issuer`. The first path with a value is used. */
   readonly at: readonly string[]
   readonly form: keyof typeof forms
+  /** True for a column of the format `wide` only. */
+  readonly wide?: true
 }
 
 /** How records of a kind are displayed. */
@@ -37,6 +39,9 @@ const forms = {
   words: (value: unknown) => cut(plainText(value), longestText),
   /** Age, as `5m`. */
   age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
+  /** Age, or `never` for an identity that was not used since it was made. People are made when they sign in. */
+  seen: (value: unknown, nowMs: number, { uid, createTime }: Json) =>
+    value === createTime && textOf(uid).includes('/') ? 'never' : ageText(nowMs - Date.parse(textOf(value))),
   /** The time until then, as `5m`; `now` if it has passed. */
   until: (value: unknown, nowMs: number) => {
     const leftMs = Date.parse(textOf(value)) - nowMs
@@ -49,12 +54,17 @@ const forms = {
   ecosystem: (value: unknown) => textOf(value).replace('ECOSYSTEM_', '').toLowerCase(),
   /** The first part of a digest, which is enough to distinguish builds. */
   digest: (value: unknown) => textOf(value).slice(0, 'sha256:'.length + 12),
-} as const satisfies Record<string, (value: unknown, nowMs: number) => string>
+} as const satisfies Record<string, (value: unknown, nowMs: number, record: Json) => string>
 
 const column = (head: string, at: string | readonly string[], form: Column['form'] = 'text'): Column => ({ head, at: [at].flat(), form })
 
 const name = column('NAME', 'name')
+/** The path of a record with a name. People have no name. */
+const path = column('PATH', ['path', 'email', 'uid'])
+/** The path of the group of a record without a name. */
+const group = column('GROUP', ['path', 'group.name'])
 const uid = column('UID', 'uid')
+const wideUid: Column = { ...uid, wide: true }
 const age = column('AGE', 'createTime', 'age')
 const description = column('DESCRIPTION', 'description', 'words')
 const issuer = column('ISSUER', ['claimMatch.issuer', 'claimMatch.issuerPattern', 'staticKeys.issuer'])
@@ -64,20 +74,20 @@ const bound = column('IDENTITY', ['identity.name', 'identity.email', 'identity.s
 
 /** Display settings by kind. Kinds without an entry have only the common columns. */
 const presentations: Readonly<Record<string, Presentation>> = {
-  Group: { short: 'pg', columns: [name, uid, age, description] },
-  Identity: { short: 'pid', columns: [name, uid, issuer, subject, column('LAST SEEN', 'lastSeenTime', 'age'), age] },
-  Role: { short: 'prole', columns: [name, uid, column('CAPABILITIES', 'capabilities', 'count'), age, description] },
+  Group: { short: 'pg', columns: [path, age, description, wideUid] },
+  Identity: { short: 'pid', columns: [path, issuer, subject, column('LAST SEEN', 'lastSeenTime', 'seen'), age, wideUid] },
+  Role: { short: 'prole', columns: [path, column('CAPABILITIES', 'capabilities', 'count'), age, description, wideUid] },
   RoleBinding: {
     short: 'prb',
-    columns: [column('ROLE', 'role.name'), bound, column('GROUP', 'group.name'), uid, age],
+    columns: [group, column('ROLE', 'role.name'), bound, uid, age],
   },
-  Repo: { short: 'prepo', columns: [name, uid, age, description] },
+  Repo: { short: 'prepo', columns: [path, age, description, wideUid] },
   Tag: {
     short: 'ptag',
-    columns: [name, column('DIGEST', 'digest', 'digest'), column('DEPRECATED', 'deprecated'), column('UPDATED', 'updateTime', 'age'), uid],
+    columns: [path, column('DIGEST', 'digest', 'digest'), column('DEPRECATED', 'deprecated'), column('UPDATED', 'updateTime', 'age'), wideUid],
   },
-  IdentityProvider: { short: 'pidp', columns: [name, uid, column('ISSUER', 'oidc.issuer'), age] },
-  GroupInvite: { short: 'pinv', columns: [uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
+  IdentityProvider: { short: 'pidp', columns: [path, column('ISSUER', 'oidc.issuer'), age, wideUid] },
+  GroupInvite: { short: 'pinv', columns: [group, uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
   Advisory: {
     short: 'padv',
     columns: [
@@ -104,6 +114,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
   Subscription: {
     short: 'psub',
     columns: [
+      group,
       uid,
       column('SINK', 'sink', 'words'),
       column('STATE', 'state'),
@@ -128,7 +139,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
   Access: { columns: [bound, column('ROLE', 'role.name'), column('GROUP', 'group.name'), age] },
   TagHistoryRecord: { columns: [column('TIME', 'updateTimestamp'), column('DIGEST', 'digest')] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
-  ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
+  ExternalGroupRoleMapping: { columns: [group, uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
 }
 
 const others: readonly Column[] = [name, column('UID', ['uid', 'id']), age]
@@ -138,15 +149,15 @@ export const shortNames: Readonly<Record<string, string | undefined>> = Object.f
   Object.entries(presentations).map(([kind, { short }]) => [kind, short]),
 )
 
-/** Returns the columns of a kind's table. */
-export function columnsOf(kind: string): readonly Column[] {
-  return presentations[kind]?.columns ?? others
+/** Returns the columns of a kind's table. `isWide` adds those of the format `wide`. */
+export function columnsOf(kind: string, isWide = false): readonly Column[] {
+  return (presentations[kind]?.columns ?? others).filter(({ wide }) => isWide || wide !== true)
 }
 
-/** Formats the cell of a record; empty if the value is missing. Replaces terminal control characters by spaces. */
+/** Formats the cell of a record. Replaces terminal control characters by spaces. */
 export function cellOf(record: Json, { at, form }: Column, nowMs: number): string {
-  const value = at.map((path) => valueAt(record, path)).find((found) => found !== undefined && found !== '')
-  return value === undefined ? '' : forms[form](value, nowMs)
+  const value = at.map((path) => valueAt(record, path)).find((found) => found !== undefined && found !== null && found !== '')
+  return value === undefined ? '' : forms[form](value, nowMs, record)
 }
 
 /** Replaces terminal control characters and text direction characters, since names and messages may come from untrusted users. */

@@ -4,7 +4,7 @@ import type { ClientKind } from './kinds.ts'
 import { jsonText, yamlText, type Output } from './output.ts'
 
 /** The output formats of records. */
-export const recordFormats = ['table', 'json', 'yaml', 'name'] as const
+export const recordFormats = ['table', 'wide', 'json', 'yaml', 'name'] as const
 
 /** An output format of records. */
 export type RecordFormat = (typeof recordFormats)[number]
@@ -47,7 +47,8 @@ interface OutputForm {
 
 function formOf(format: RecordFormat, printing: RecordPrinting): OutputForm {
   return {
-    table: () => tableForm(printing),
+    table: () => tableForm(printing, false),
+    wide: () => tableForm(printing, true),
     json: () => jsonForm,
     yaml: () => yamlForm,
     name: () => nameForm,
@@ -70,8 +71,8 @@ const nameForm: OutputForm = {
   end: () => '',
 }
 
-function tableForm({ output, kind, nowMs }: RecordPrinting): OutputForm {
-  const columns: readonly Column[] = columnsOf(kind.kind)
+function tableForm({ output, kind, nowMs }: RecordPrinting, isWide: boolean): OutputForm {
+  const columns: readonly Column[] = columnsOf(kind.kind, isWide)
   let widths: readonly number[] = []
   return {
     page(records, first) {

@@ -7,7 +7,7 @@ import { groupPaths } from '../client/group-paths.ts'
 import { kindNamed } from '../client/kinds.ts'
 import { jsonText, yamlText } from '../client/output.ts'
 import { findPlace } from '../client/places.ts'
-import { printRecords, recordFormats, type RecordFormat } from '../client/records.ts'
+import { printRecords, type RecordFormat } from '../client/records.ts'
 import { findRecord } from '../get.ts'
 
 /** Returns the uid of a group, a repo or a tag that is given by its path, or of any record by its uid. Rejects with ClientError. */
@@ -124,12 +124,14 @@ function textsOf(value: unknown): readonly string[] {
 /** Describes the argument for a resource. */
 export const resourceWords = 'a path of a group, repo or tag, or the uid of any record'
 
+const accessFormats = ['table', 'json', 'yaml', 'name'] as const satisfies readonly RecordFormat[]
+
 /** Creates the command `access`. `program` is the name on the command line. */
 export function accessCommand(program: string): Command {
   return clientCommand('access', 'print who has access to a record, and through which role')
     .argument('<resource>', resourceWords)
     .option('--capability <name>', 'only access that grants this capability, such as registry.push')
-    .addOption(new Option('-o, --output <format>', 'output format').choices(recordFormats).default('table'))
+    .addOption(new Option('-o, --output <format>', 'output format').choices(accessFormats).default('table'))
     .action((resource: string, { capability, output, ...options }: ConnectionOptions & { readonly capability?: string; readonly output: RecordFormat }) =>
       runClient(program, options, (context) => printAccess(context, { resource, capability, format: output })),
     )

@@ -6,6 +6,7 @@ import { printable } from '../client/columns.ts'
 import { kindNamed, type ClientKind } from '../client/kinds.ts'
 import { findByPath, findPlace } from '../client/places.ts'
 import type { PlatformClient, ClientQuery } from '../client/platform-client.ts'
+import { withPaths } from '../client/record-paths.ts'
 import { printRecord, type RecordFormat } from '../client/records.ts'
 import { UsageError } from '../exit-codes.ts'
 import { findRecord } from '../get.ts'
@@ -146,11 +147,12 @@ async function withReferences(
 }
 
 async function report(
-  { output, clock, note }: ClientContext,
+  { client, output, clock, note }: ClientContext,
   kind: ClientKind,
   { answer, format, dryRun, done, what }: Omit<WriteRequest, 'flags'> & { readonly answer: Json; readonly done: string; readonly what: string },
 ): Promise<void> {
-  if (format !== undefined) await printRecord(answer, format, { output, kind, nowMs: clock.now() })
+  const [shown = answer] = format === 'table' || format === 'wide' ? await withPaths(client, kind, [answer]) : [answer]
+  if (format !== undefined) await printRecord(shown, format, { output, kind, nowMs: clock.now() })
   // These formats have all fields.
   if (format === 'json' || format === 'yaml') return
   const uid = dryRun ? '' : ` (${textOf(answer['uid'])})`
