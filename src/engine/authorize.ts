@@ -5,6 +5,7 @@ import { setOf, type CapabilitySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { errorDomainSuffix, resources } from '../base/schema/schema.ts'
+import { anyKind, isPath, subjectFieldOf } from '../base/schema/uid-fields.ts'
 import { isUid, rootOf, rootParent, type Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import { notFound } from './errors.ts'
@@ -18,9 +19,6 @@ interface Target {
   /** Name of the scope field, for error messages. */
   readonly field: string
 }
-
-/** Stands for every kind. Methods whose scope field is called `resource` accept records of any kind. */
-const anyKind = 'Resource'
 
 /** How to find the target of a method's requests. It is computed once per method. */
 interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
@@ -36,18 +34,11 @@ function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): strin
   return field.message === undefined || rest.length === 0 ? [field.localName] : [field.localName, ...membersOf(field.message, rest)]
 }
 
-/** Fields whose names state the kind of the record. */
-const kindsByField: Readonly<Record<string, string>> = { group: 'Group', repo_id: 'Repo' }
-
 function planTarget(method: MethodRow): TargetPlan | undefined {
-  // Roles can be read without a scope, because built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
-  const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
-  const field = path.at(-1)
-  if (field === undefined) return undefined
-  const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
-  const isParent = field === 'parent' || (field === 'parent_id' && method.rpc === 'Create')
-  const kind = kindsByField[field] ?? (isParent ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own)
-  return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
+  const subject = subjectFieldOf(method)
+  if (subject === undefined) return undefined
+  const { path, kind } = subject
+  return { kind, field: path.at(-1) ?? '', needed: setOf(method.capabilities), members: membersOf(method.input, path) }
 }
 
 const plans = new WeakMap<MethodRow, { readonly target: TargetPlan | undefined }>()
@@ -136,7 +127,8 @@ export function authorizeCall(tables: RecordTables, permissions: EffectivePermis
   }
   const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
-  if (!isUid(target.uid)) throw noTarget(target)
+  // A path is still there if it leads to no record that the caller can see. The audit trail counts that as a denial.
+  if (!isUid(target.uid)) throw noTarget(target, { concealed: isPath(target.uid) })
   if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
     assertBuiltInRole(method, permissions, target.uid)
     return

@@ -43,6 +43,11 @@ export function staleEtag(): DomainError {
   return new DomainError(10, 'the etag does not match: the resource changed since it was read. Read it again', { reason: 'ETAG_MISMATCH' })
 }
 
+/** Returns code 10 for a path that no longer leads to the record to which it led before. */
+export function pathChanged(path: string): DomainError {
+  return new DomainError(10, `the path ${path.slice(0, 300)} leads to another record now, or to none: read it again`, { reason: 'PATH_CHANGED' })
+}
+
 /** Time after which a caller may retry when the store is full, in milliseconds. */
 const storeFullRetryMs = 30_000
 

@@ -2,8 +2,11 @@ import { createHash } from 'node:crypto'
 import { create, fromBinary, toBinary, toJson, type JsonValue, type Message } from '@bufbuild/protobuf'
 import { DomainError } from '../base/errors.ts'
 import { registry } from '../base/schema/schema.ts'
+import { isPath } from '../base/schema/uid-fields.ts'
+import { isWithin } from '../base/uid.ts'
 import { IdempotencyRecordSchema, type IdempotencyRecord } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Entry, Guard, Write } from '../store/store.ts'
+import { pathChanged } from './errors.ts'
 import { secretFields } from './secret-fields.ts'
 import { callerOf, type Context, type Services } from './services.ts'
 
@@ -62,6 +65,12 @@ function readRecord(services: Services, entry: Entry | undefined): IdempotencyRe
   return services.clock.now() - Number(record.timeMs) < idempotencyLifeMs ? record : undefined
 }
 
+/** Returns the parent as the request has it: a path if it had one. The same request then has the same parent, even if the path leads elsewhere now. */
+function parentAsked({ asked }: Context, parent: string): string {
+  const { parent: text } = (asked ?? {}) as { readonly parent?: unknown }
+  return typeof text === 'string' && isPath(text) ? text : parent
+}
+
 /**
  * Looks up the call's Idempotency-Key; undefined if the call has none. A key belongs to its caller, method and parent. Throws code 3 if the key was used with
  * another body.
@@ -70,7 +79,7 @@ async function idempotent(services: Services, context: Context, request: { messa
   const key = context.idempotencyKey
   if (key === undefined || context.validateOnly) return undefined
   if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without spaces')
-  const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, request.parent, key).toString('hex')
+  const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, parentAsked(context, request.parent), key).toString('hex')
   const body = bodyHash(services, context, context.asked ?? request.message)
   const entry = await services.store.get(idempotencyKey(hash), context.signal)
   const record = readRecord(services, entry)
@@ -97,17 +106,21 @@ export type Once<T> = { readonly kind: 'made'; readonly made: T } | { readonly k
 
 /**
  * Runs `make` at most once per Idempotency-Key. `make` must add the writes of its argument to its transaction. If two calls with one key run at once, the
- * second returns the result of the first. Throws the errors of `make`, and code 3 for a key that was used with another body.
+ * second returns the result of the first. Throws the errors of `make`, and code 3 for a key that was used with another body. Throws code 10 if the path of the
+ * parent led elsewhere then.
  */
 export async function onceByKey<T>(
   services: Services,
   request: { context: Context; message: Message; parent: string },
   make: (memory: Idempotent | undefined) => Promise<T>,
 ): Promise<Once<T>> {
-  const { context } = request
+  const { context, parent } = request
   // The store may already contain an earlier call that the snapshot does not contain yet.
   const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
     await services.cache.barrier(context.signal)
+    // The caller was authorized at the parent to which the path leads now.
+    const asked = parentAsked(context, parent)
+    if (asked !== parent && !uids.every((uid) => isWithin(uid, parent))) throw pathChanged(asked)
     return { kind: 'earlier', uids }
   }
   const memory = await idempotent(services, context, request)

@@ -207,9 +207,12 @@ export interface Context {
   readonly ifMatch: string | undefined
   readonly ifNoneMatch: string | undefined
   readonly idempotencyKey: string | undefined
-  /** The request of the version that the caller used, before DecodedCall.complete. Undefined without a transport. */
+  /** The request as it was sent: of the version that the caller used, with its paths, before DecodedCall.complete. Undefined without a transport. */
   readonly asked?: Message
-  /** Returns what the transaction of a mutation also guards and writes: the Idempotency-Key of a create that the mutation answers. */
+  /**
+   * Returns what the transaction of a mutation also guards and writes: the Idempotency-Key of a create that the mutation answers, or the names on paths. Throws
+   * code 10 if a path has changed.
+   */
   readonly also?: ((nowMs: number) => Transaction) | undefined
   readonly ownership: Ownership
   /** The fields that are present in a REST body, see DecodedCall.present. */

@@ -10,13 +10,14 @@ import { isTime } from '../base/schema/whole-milliseconds.ts'
 
 const validator = createValidator()
 
-/** Descriptions in words of the patterns for names. */
+/** Descriptions in words of the patterns for names and uids. */
 const patternWords: Readonly<Record<string, string>> = {
   '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
+  '^[0-9a-f]{40}(/[0-9a-f]{16})*$': 'must be the uid of a record, or the path of one that you can see',
   '^[a-z0-9 ._-]{1,}$': 'may contain only a-z, 0-9, space, ".", "_" and "-"',
 }
 
-/** Returns the description of a violation for clients. Patterns for names are described in words. */
+/** Returns the description of a violation for clients. Patterns for names and uids are described in words. */
 function descriptionOf({ ruleId, message }: Violation): string {
   const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
   return patternWords[pattern] ?? message

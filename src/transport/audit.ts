@@ -51,7 +51,7 @@ export function auditFailure(trail: AuditTrail, failure: Pick<AuditEntry, 'call'
   const denied = isDenial(error)
   if (!call.method.mutation && !denied) return
   const { metadata, resource } = error.details
-  const subject = metadata?.['scope'] ?? resource?.resourceName ?? failure.subject
+  const subject = metadata?.['scope'] ?? failure.subject ?? resource?.resourceName
   audit(trail, { call, caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
 }
 

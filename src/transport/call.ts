@@ -12,7 +12,7 @@ export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
 /** A request message, and for a REST PATCH the fields that were present in it. */
 export interface DecodedCall {
   readonly message: Message
-  /** The request of version 1 that `message` was made of. */
+  /** The request as it was sent, if `message` was made of it: a request of version 1, or one with paths in place of uids. */
   readonly original?: Message
   /**
    * For a REST PATCH without `updateMask`: the paths of the keys in the body (docs/spec/conventions.md#update-masks). The paths use proto names and lead to

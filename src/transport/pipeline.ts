@@ -23,6 +23,7 @@ import { assertValidRequest } from '../engine/validate.ts'
 import { resourceFieldOf } from '../engine/write.ts'
 import { audit, auditFailure } from './audit.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
+import { resolvePaths, type ResolvedRequest } from './paths.ts'
 import { addressKey, type RateLimiter } from './rate-limit.ts'
 
 /** Answers a method whose credential is not a Taproot access token, or that needs more than stored records. */
@@ -86,6 +87,8 @@ async function upToDate(options: PipelineOptions, call: Call, token: Authenticat
 interface Found {
   readonly caller: Caller | undefined
   readonly decoded: DecodedCall
+  /** Set if the request has paths in place of uids. `decoded` then contains the uids. */
+  readonly resolved?: ResolvedRequest | undefined
 }
 
 /** A call as handlers see it. It is a class because of its getter: the signal is not created unless it is read. */
@@ -94,16 +97,14 @@ class CallContext implements Context {
   readonly caller: Caller | undefined
   readonly #options: PipelineOptions
   readonly #call: Call
-  readonly #decoded: DecodedCall
-  readonly #authorize: (() => void) | undefined
+  readonly #found: Found & { readonly authorize?: () => void }
 
   constructor(options: PipelineOptions, call: Call, found: Found & { readonly authorize?: () => void }) {
     this.method = found.decoded.instead?.get ?? call.method
     this.caller = found.caller
     this.#options = options
     this.#call = call
-    this.#decoded = found.decoded
-    this.#authorize = found.authorize
+    this.#found = found
   }
 
   get requestId(): string {
@@ -140,19 +141,19 @@ class CallContext implements Context {
   }
 
   get also(): Context['also'] {
-    return this.#call.also
+    return this.#found.resolved?.guard ?? this.#call.also
   }
 
   get asked(): Message {
-    return this.#decoded.original ?? this.#decoded.message
+    return this.#found.decoded.original ?? this.#found.decoded.message
   }
 
   get present(): readonly string[] | undefined {
-    return this.#decoded.present
+    return this.#found.decoded.present
   }
 
   authorizedBy(authorize: () => void): Context {
-    return new CallContext(this.#options, this.#call, { caller: this.caller, decoded: this.#decoded, authorize })
+    return new CallContext(this.#options, this.#call, { ...this.#found, authorize })
   }
 
   async reauthenticate(): Promise<void> {
@@ -161,8 +162,8 @@ class CallContext implements Context {
 
   authorize(): void {
     const { caller, method } = this
-    if (this.#authorize !== undefined) this.#authorize()
-    else if (caller !== undefined) authorizeCall(this.#options.services.cache.tables, caller.permissions(), { method, message: this.#decoded.message })
+    if (this.#found.authorize !== undefined) this.#found.authorize()
+    else if (caller !== undefined) authorizeCall(this.#options.services.cache.tables, caller.permissions(), { method, message: this.#found.decoded.message })
   }
 }
 
@@ -293,13 +294,28 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
   return { token, caller, decoded }
 }
 
-/** Runs the next steps: authorize, validate. */
-function admit(options: PipelineOptions, plan: MethodPlan, { call, token, caller, decoded }: Arrived & { readonly call: Call }): Admitted {
-  const context = new CallContext(options, call, { caller, decoded })
+/**
+ * Step "paths": replaces the paths in the request by uids, in the snapshot in which the call is then authorized. Requests of version 1 have no paths
+ * (docs/spec/resources.md#paths).
+ */
+function withUids({ services }: PipelineOptions, { method, calledAs }: Call, found: Found): Found {
+  const { caller, decoded } = found
+  if (caller === undefined || calledAs !== undefined) return found
+  const resolved = resolvePaths(services.cache, () => caller.permissions(), { method, message: decoded.message })
+  return resolved === undefined ? found : { caller, decoded: { ...decoded, message: resolved.message, original: decoded.message }, resolved }
+}
+
+/** Runs the next steps: paths, authorize, validate. */
+function admit(options: PipelineOptions, plan: MethodPlan, { call, progress, arrived }: { call: Call; progress: Progress; arrived: Arrived }): Admitted {
+  const found = withUids(options, call, arrived)
+  const { caller, resolved } = found
+  progress.subject = resolved?.hidden
+  const context = new CallContext(options, call, found)
   context.authorize()
-  const { message } = decoded
+  const { message } = found.decoded
   assertValidRequest(call.method.input, message, plan.held)
   call.throwIfEnded()
+  const { token } = arrived
   return { context, message, session: token === undefined || caller === undefined ? undefined : { caller, token } }
 }
 
@@ -330,7 +346,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
     if (got !== undefined) return got
     arrived = { ...arrived, decoded: { message: instead.list() } }
   }
-  const { context, message: asked, session } = admit(options, plan, { call, ...arrived })
+  const { context, message: asked, session } = admit(options, plan, { call, progress, arrived })
   const { complete } = arrived.decoded
   const message = complete === undefined ? asked : await complete(context)
   const answer = await (endpoint === undefined ? handler?.(options.services, context, message) : endpoint(call, message, session))
@@ -344,10 +360,10 @@ export type Admit = (call: Call) => Promise<Context>
 
 /** Creates the steps before a handler. They do not audit: calls of public methods cannot be denied. */
 export function createAdmission(options: PipelineOptions): Admit {
-  const progress = { caller: undefined, subject: undefined }
   return async (call) => {
     const plan = planOf(options, call.method)
-    return admit(options, plan, { call, ...(await arrive(options, plan, { call, progress: { ...progress } })) }).context
+    const progress: Progress = { caller: undefined, subject: undefined }
+    return admit(options, plan, { call, progress, arrived: await arrive(options, plan, { call, progress }) }).context
   }
 }
 

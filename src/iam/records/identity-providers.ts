@@ -26,6 +26,7 @@ const index: KindIndex = {
   kind: 'IdentityProvider',
   desc: IdentityProviderSchema,
   name: 'name',
+  foundByPath: true,
   // Every sign-in of a person looks up providers by issuer.
   filters: { issuer: { field: 'oidc.issuer', as: normalizeIssuer } },
   removedWith: [],

@@ -299,8 +299,8 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
   const persons = items.map(({ identityUid }) => identityUid).filter((uid) => isUid(uid) && isPerson(uid))
   const made = (memory: Idempotent | undefined): Promise<Resource[]> => {
     const dryRun = { prepare: () => undefined, plan: (planning: Planning) => plan(planning, memory) }
-    const { caller, signal, ownership } = context
-    const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
+    const { caller, signal, ownership, also } = context
+    const dry = { caller, signal, ownership, also, validateOnly: true, authorize: () => context.authorize() }
     const rehearse = () => commitPrepared(services, dry, dryRun)
     const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
     // Runs only after the access check. A dry run writes nothing.

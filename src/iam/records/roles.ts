@@ -17,6 +17,7 @@ const index: KindIndex = {
   kind: 'Role',
   desc: RoleSchema,
   name: 'name',
+  foundByPath: true,
   filters: {},
   removedWith: [],
 }

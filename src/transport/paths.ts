@@ -1,0 +1,161 @@
+import { clone, type Message } from '@bufbuild/protobuf'
+import { isSuspended } from '../authz/access.ts'
+import { decide, type EffectivePermissions } from '../authz/effective-permissions.ts'
+import { setOf, type CapabilitySet } from '../base/capability.ts'
+import { DomainError } from '../base/errors.ts'
+import type { MethodRow } from '../base/schema/method.ts'
+import { methods } from '../base/schema/schema.ts'
+import { isPath, kindsWithPaths, pathPrefix, uidFieldsOf, type UidField } from '../base/schema/uid-fields.ts'
+import { rootParent } from '../base/uid.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
+import { pathChanged } from '../engine/errors.ts'
+import { isBuiltInRole } from '../engine/organisation-owners.ts'
+import { recordKey } from '../store/keys.ts'
+import type { Guard, Transaction } from '../store/store.ts'
+
+/** Maximum number of names in a path: a tree has 12 levels below a root. */
+const maxNames = 13
+/** Maximum number of paths in one request. */
+const maxPaths = 100
+/** No record has this uid. Below a missing group the look-ups continue here, so that a path costs the same wherever it ends. */
+const nowhere = '-'
+
+/** A path that leads to a record that the caller can see. */
+interface Resolved {
+  readonly text: string
+  readonly names: readonly string[]
+  readonly kind: string
+  readonly uid: string
+}
+
+/** A request whose paths were replaced by uids. */
+export interface ResolvedRequest {
+  /** A copy of the request. It still has each path that leads to no record that the caller can see. Such a path is answered like a uid that does not exist. */
+  readonly message: Message
+  /** The uid to which the path of the request's subject leads, although the caller cannot see that record. Only for the audit trail. */
+  readonly hidden: string | undefined
+  /** Returns guards that each name on the paths is still the same when a transaction commits. Throws code 10 if one has changed already. */
+  readonly guard: () => Transaction
+}
+
+/** The groups above the last name of a path, outermost first, undefined where there is none; and what finds the records with the last name. */
+interface Way {
+  readonly groups: readonly (CachedRecord | undefined)[]
+  readonly last: (kind: string) => CachedRecord | undefined
+}
+
+function wayAlong(tables: RecordTables, names: readonly string[]): Way {
+  let parent: string = rootParent
+  const child = (kind: string, name: string): CachedRecord | undefined => (tables.hasKind(kind) ? tables.table(kind).child(parent, name) : undefined)
+  const groups = names.slice(0, -1).map((name) => {
+    const group = child('Group', name)
+    parent = group?.uid ?? nowhere
+    return group
+  })
+  return { groups, last: (kind) => child(kind, names.at(-1) ?? '') }
+}
+
+/** Returns the names on a path; undefined for a text that can be the path of no record. */
+function namesOf(text: string): readonly string[] | undefined {
+  const names = text.slice(pathPrefix.length).split('/', maxNames + 1)
+  return names.length > maxNames || names.includes('') ? undefined : names
+}
+
+/** The capabilities with which callers can get records of a kind. */
+const needed: ReadonlyMap<string, CapabilitySet> = new Map(
+  kindsWithPaths.map((kind) => [kind, setOf(methods.find((method) => method.verb === 'get' && method.kind === kind)?.capabilities ?? [])]),
+)
+
+/** True if the caller can get the record. So a path tells no one which names exist elsewhere. */
+function isSeen(tables: RecordTables, permissions: EffectivePermissions, { uid, kind }: CachedRecord): boolean {
+  if (isBuiltInRole(uid)) return true
+  const capabilities = needed.get(kind)
+  return capabilities !== undefined && decide(permissions, uid, capabilities).kind === 'allowed' && (permissions.operator || !isSuspended(tables, uid))
+}
+
+/** True if a value, or what it contains below these members, is a path. */
+function hasPath(value: unknown, members: readonly string[], at = 0): boolean {
+  if (typeof value === 'string') return isPath(value)
+  if (Array.isArray(value)) return value.some((item) => hasPath(item, members, at))
+  const member = members[at]
+  return typeof value === 'object' && value !== null && member !== undefined && hasPath((value as Readonly<Record<string, unknown>>)[member], members, at + 1)
+}
+
+/** Replaces the paths in a value, or in what it contains below these members. */
+function replaced(value: unknown, members: readonly string[], replace: (path: string) => string): unknown {
+  if (typeof value === 'string') return isPath(value) ? replace(value) : value
+  if (Array.isArray(value)) return value.map((item: unknown) => replaced(item, members, replace))
+  const [member, ...rest] = members
+  if (typeof value !== 'object' || value === null || member === undefined) return value
+  const fields = value as Record<string, unknown>
+  fields[member] = replaced(fields[member], rest, replace)
+  return fields
+}
+
+/** Replaces the paths of one request. */
+class Resolution {
+  readonly #cache: RecordCache
+  readonly #permissions: EffectivePermissions
+  readonly #resolved = new Map<string, Resolved>()
+  #count = 0
+  hidden: string | undefined
+
+  constructor(cache: RecordCache, permissions: EffectivePermissions) {
+    this.#cache = cache
+    this.#permissions = permissions
+  }
+
+  /** Returns the uid to which a path leads, and the path itself if it leads to no record that the caller can see. Throws code 3. */
+  uidOf(field: UidField, text: string): string {
+    if (field.kinds.length === 0) throw DomainError.invalid(field.name, 'must be a uid: only groups, repos, roles and identity providers have paths')
+    if (++this.#count > maxPaths) throw DomainError.invalid(field.name, `a request may have at most ${maxPaths} paths`)
+    const names = namesOf(text)
+    if (names === undefined) return text
+    const { tables } = this.#cache
+    const { last } = wayAlong(tables, names)
+    const found = field.kinds.flatMap((kind) => last(kind) ?? [])
+    const seen = found.filter((record) => isSeen(tables, this.#permissions, record))
+    const [record, another] = seen
+    if (another !== undefined) throw DomainError.invalid(field.name, 'is the path of several records: send the uid')
+    if (record === undefined) {
+      if (field.isSubject) this.hidden = found[0]?.uid
+      return text
+    }
+    this.#resolved.set(`${record.kind} ${text}`, { text, names, kind: record.kind, uid: record.uid })
+    return record.uid
+  }
+
+  guard(): Transaction {
+    const guards = new Map<string, Guard>()
+    for (const { text, names, kind, uid } of this.#resolved.values()) {
+      const { groups, last } = wayAlong(this.#cache.tables, names)
+      const named = last(kind)
+      if (named?.uid !== uid) throw pathChanged(text)
+      for (const record of [...groups, named]) {
+        if (record === undefined || isBuiltInRole(record.uid)) continue
+        const key = recordKey(record.kind, record.uid)
+        guards.set(key, { kind: 'unchanged', key, revision: record.revision })
+      }
+    }
+    return { guards: [...guards.values()], writes: [] }
+  }
+}
+
+/**
+ * Replaces the paths in a request by uids (docs/spec/resources.md#paths). Undefined if the request has none. Throws code 3 for a path in a field whose records
+ * have no paths, and for one that leads to several records.
+ */
+export function resolvePaths(
+  cache: RecordCache,
+  permissions: () => EffectivePermissions,
+  { method, message: asked }: { readonly method: MethodRow; readonly message: Message },
+): ResolvedRequest | undefined {
+  const fields = uidFieldsOf(method)
+  if (!fields.some(({ members }) => hasPath(asked, members))) return undefined
+  const resolution = new Resolution(cache, permissions())
+  const message = clone(method.input, asked)
+  for (const field of fields) replaced(message, field.members, (text) => resolution.uidOf(field, text))
+  return { message, hidden: resolution.hidden, guard: () => resolution.guard() }
+}
