@@ -73,6 +73,8 @@ export class ChangeSet {
   }
 
   guard(guard: Guard): void {
+    // What is unchanged exists. Each guard counts towards the limit of a transaction.
+    if (guard.kind === 'unchanged') this.#guards.delete(`exists:${guard.key}`)
     this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
   }
 

@@ -169,10 +169,14 @@ specSuite('paths in place of uids', (spec) => {
 
   // docs/spec/iam.md#role-binding-batches
   test('a full batch can have paths', async () => {
-    const { call, make, path } = await makeTree()
-    await make('CreateGroup', { parent: path('/web'), group: { name: 'deep' } })
-    const requests = Array.from({ length: 25 }, (_, at) => ({ roleBinding: { identityUid: at.toString(16).padStart(40, 'b') } }))
-    const reply = await call('BatchCreateRoleBindings', { parent: path('/web/deep'), roleUid: 'path:owner', requests }, { idempotencyKey: 'all' })
+    const { group, call, make, path } = await makeTree()
+    const roles = Array.from({ length: 25 }, (_, at) => `role-${at}`)
+    for (const name of roles) await make('CreateRole', { parent: group, role: { name, capabilities: ['CAP_IAM_GROUPS_LIST'] } })
+    const names = ['web', ...Array.from({ length: 10 }, (_, at) => `level-${at}`)]
+    for (const [at, name] of names.entries()) if (at > 0) await make('CreateGroup', { parent: path(['', ...names.slice(0, at)].join('/')), group: { name } })
+    const requests = roles.map((name, at) => ({ roleBinding: { identityUid: at.toString(16).padStart(40, 'b'), roleUid: path(`/${name}`) } }))
+    const batch = { parent: path(['', ...names].join('/')), requests }
+    const reply = await call('BatchCreateRoleBindings', batch, { idempotencyKey: 'all' })
     expect(itemsOf(ok(reply), 'roleBindings')).toHaveLength(25)
   })
 
