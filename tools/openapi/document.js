@@ -244,8 +244,9 @@ function documentOf(comments, { title, about, rows, version }) {
 export function openApiDocuments(image, version) {
   const comments = commentsOf(image)
   const about = 'Groups, identities, roles and role bindings, repos and tags, advisories, library artifacts, and events of container registries.'
+  const paths = 'Requests also take `path:demo/web/ci`, a path of names, where they take the uid of a group, repo, role or identity provider.'
   return new Map([
-    ['src/server/openapi/v2', documentOf(comments, { title: 'Taproot', about, version, rows: methods.filter((row) => !isMapped(row)) })],
+    ['src/server/openapi/v2', documentOf(comments, { title: 'Taproot', about: `${about} ${paths}`, version, rows: methods.filter((row) => !isMapped(row)) })],
     [
       'src/server/openapi/v1',
       documentOf(comments, { title: 'Taproot, version 1', about: `${about} For clients that know version 1.`, version, rows: methods.filter(isMapped) }),

@@ -2,6 +2,7 @@
 // update changes.
 import { ScalarType } from '@bufbuild/protobuf'
 import { fieldAccess, isNullIfUnset } from '../../src/base/schema/field-behavior.ts'
+import { pathPrefix, referenceKinds } from '../../src/base/schema/uid-fields.ts'
 import { excludedMembers, ignoresEmpty, rulesOf, setRules } from '../../src/kubernetes/crd/constraints.ts'
 
 const scalars = {
@@ -103,6 +104,11 @@ export class Schemas {
     const bare = form === 'answer' && isNullIfUnset(field) ? orNull(set) : set
     const constraints = { ...(form === 'request' ? presenceOf(field) : {}), ...(rules === undefined ? {} : keywordsOf(rules)) }
     if (rules !== undefined && ignoresEmpty(rules) && constraints.pattern !== undefined) constraints.pattern = `^$|${constraints.pattern}`
+    if (constraints.pattern !== undefined && (referenceKinds(field) ?? []).length > 0) {
+      constraints.pattern += `|^${pathPrefix}`
+      // A path is longer than a uid.
+      delete constraints.maxLength
+    }
     const description = this.comment(`${field.parent.typeName}.${field.name}`)
     return { ...bare, ...constraints, ...(description === '' ? {} : { description }) }
   }

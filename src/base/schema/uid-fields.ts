@@ -105,10 +105,14 @@ function filterKinds(kind: string | undefined): Readonly<Record<string, readonly
   }
 }
 
-function kindsOf(method: MethodRow, desc: DescMessage, field: DescField): readonly string[] | undefined {
-  if (desc.typeName === 'taproot.common.v2.UIDPFilter') return filterKinds(method.kind)[field.name]
-  const kind = references[`${desc.typeName.replace(/^taproot\./, '')}.${field.name}`]
+/** Returns the kinds of records to which a path in this field may lead. Undefined for fields that name no record, or only the subject of a request. */
+export function referenceKinds({ parent, name }: DescField): readonly string[] | undefined {
+  const kind = references[`${parent.typeName.replace(/^taproot\./, '')}.${name}`]
   return kind === undefined ? undefined : pathKindsOf(kind)
+}
+
+function kindsOf(method: MethodRow, field: DescField): readonly string[] | undefined {
+  return field.parent.typeName === 'taproot.common.v2.UIDPFilter' ? filterKinds(method.kind)[field.name] : referenceKinds(field)
 }
 
 function* fieldsBelow(method: MethodRow, desc: DescMessage, above: readonly DescField[]): Generator<UidField> {
@@ -116,7 +120,7 @@ function* fieldsBelow(method: MethodRow, desc: DescMessage, above: readonly Desc
   for (const field of desc.fields) {
     const fields = [...above, field]
     const isSubject = subject !== undefined && subject.path.join('.') === fields.map(({ name }) => name).join('.')
-    const kinds = isSubject ? pathKindsOf(subject.kind) : kindsOf(method, desc, field)
+    const kinds = isSubject ? pathKindsOf(subject.kind) : kindsOf(method, field)
     if (kinds !== undefined) {
       // An error names the fields of a resource without the field that contains the resource.
       const named = above[0]?.message !== undefined && above[0].message.name === method.kind ? fields.slice(1) : fields
