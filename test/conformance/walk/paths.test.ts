@@ -1,10 +1,12 @@
-import type { JsonValue, JsonObject } from '@bufbuild/protobuf'
+import type { DescMessage, JsonValue, JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { methods } from '../../../src/base/schema/schema.ts'
 import { pathPrefix, uidFieldsOf } from '../../../src/base/schema/uid-fields.ts'
 import { isUid, lineage, rootOf, trustedUid } from '../../../src/base/uid.ts'
 import { failNext } from '../../support/fail-next.ts'
 import { describeOnStoresOfTier } from '../../support/parts/require-part.ts'
 import { freshName, ok, type TestServer } from '../../support/test-server.ts'
+import { references } from '../matrix/references.ts'
 import { walk, type Walked } from './cases/cases.ts'
 import { makeWorld, startWalkServer, type World } from './world.ts'
 
@@ -39,10 +41,30 @@ function withPaths(world: World, { method }: Walked, request: JsonObject): { req
   return { request: changed, uids }
 }
 
+/** Fields that name a record, and that take no path. */
+const withoutPaths: Readonly<Record<string, string>> = {
+  'advisory.v2.ImageRef.repo': 'a reference to images has paths of its own',
+  'iam.v2.AccountAssociation.Platform.service_bindings': 'identities have no paths',
+  'registry.v2.SyncConfig.source': 'a source has paths of its own, also to public repos out of reach',
+}
+
 /** Methods whose requests in the walk name no record with a path. */
 const pathless: ReadonlySet<string> = new Set(['PullPoliciesService/UpdatePullPolicy', 'ContentsService/ListPackageImages'])
 
+/** Returns the field at the end of a path of members: `iam.v2.RoleBinding.role_uid`. */
+function fieldAt(desc: DescMessage, [member, ...rest]: readonly string[]): string {
+  const field = desc.fields.find(({ localName }) => localName === member)
+  if (field?.message !== undefined && rest.length > 0) return fieldAt(field.message, rest)
+  return `${desc.typeName.replace(/^taproot\./, '')}.${field?.name ?? ''}`
+}
+
 const rows = walk.filter(({ name, method, access }) => access !== 'list' && !pathless.has(name) && uidFieldsOf(method).some(({ kinds }) => kinds.length > 0))
+
+test('every field that names a record takes paths, or refuses them', () => {
+  const named = references.filter(({ field, names }) => field.includes('.v2.') && names !== 'digest' && names !== 'repoPath').map(({ field }) => field)
+  const fields = methods.flatMap((method) => uidFieldsOf(method).map(({ members }) => fieldAt(method.input, members)))
+  expect([...new Set(named)].filter((field) => !fields.includes(field))).toEqual(Object.keys(withoutPaths))
+})
 
 describeOnStoresOfTier('paths in place of uids', (store) => {
   let server: TestServer
@@ -60,13 +82,32 @@ describeOnStoresOfTier('paths in place of uids', (store) => {
     return { ...withPaths(world, walked, request), token }
   }
 
-  describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
-    test.each(rows)('$name finds what a path names', async (walked) => {
+  // Each method over one transport: the paths are replaced behind them.
+  test.each(rows.map((walked, at) => ({ ...walked, transport: at % 2 === 0 ? ('rest' as const) : ('grpc' as const) })))(
+    '$name finds what a path names, over $transport',
+    async (walked) => {
       const { request, uids, token } = await prepared(walked)
-      const reply = await server[transport].call(walked.name, request, { token })
-      ok(reply)
+      ok(await server[walked.transport].call(walked.name, request, { token }))
       expect(uids.length).toBeGreaterThan(0)
-    })
+    },
+  )
+
+  test.each(rows)('$name tells a stranger nothing about a path', async (walked) => {
+    const { request, uids } = await prepared(walked)
+    const text = JSON.stringify(request)
+    const { name } = server.running.engine.cache.tables.get('Group', rootOf(trustedUid(uids[0] ?? ''))) ?? { name: '' }
+    // A name of the same length that no group has.
+    const missing = `${name.slice(0, -1)}_`
+    const { token } = world.other
+    const ask = async (body: string, about: string): Promise<string> => {
+      const { code, message, details } = await server.rest.call(walked.name, JSON.parse(body) as JsonObject, { token, validateOnly: walked.method.mutation })
+      const { ErrorInfo, ...others } = details
+      return JSON.stringify([code, message, ErrorInfo?.['reason'], others]).replaceAll(about, '<name>')
+    }
+    expect(text).toContain(`path:${name}`)
+    const found = await ask(text, name)
+    expect(found).toBe(await ask(text.replaceAll(`path:${name}`, `path:${missing}`), missing))
+    expect(found).not.toMatch(/^.0,/)
   })
 
   describe('a name on a path that changes', () => {
