@@ -75,6 +75,7 @@ const references: Readonly<Record<string, string>> = {
   'iam.v2.ListExternalGroupRoleMappingsRequest.identity_provider_uid': 'IdentityProvider',
   'iam.v2.BatchDeleteExternalGroupRoleMappingsRequest.names': 'ExternalGroupRoleMapping',
   'iam.v2.ExplainRequest.identity': 'Identity',
+  'iam.v2.TestCapabilitiesRequest.resource': anyKind,
   'registry.v2.EndMirrorRequest.mirror_uid': 'Repo',
   'registry.v2.PullPolicy.Exception.repo_uid': 'Repo',
   'registry.v2.DryRunPullPolicyRequest.replaces': 'PullPolicy',
