@@ -1,4 +1,5 @@
 import type { Command } from 'commander'
+import { applyCommand } from './apply/command.ts'
 import { auditCommand } from './audit.ts'
 import { catalogueCommand } from './catalogue.ts'
 import { eventsCommand } from './events.ts'
@@ -17,6 +18,7 @@ export function clientCommands(program: string): Command[] {
     ...signInCommands(program),
     getCommand(program),
     ...writeCommands(program),
+    applyCommand(program),
     treeCommand(program),
     canICommand(program),
     accessCommand(program),

@@ -67,7 +67,8 @@ function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
     .toSorted((one, other) => Number(other.kind === 'Group') - Number(one.kind === 'Group'))
 }
 
-async function childNamed(client: PlatformClient, kind: ClientKind, { parent, name }: { parent: string; name: string }): Promise<Json | undefined> {
+/** Finds a record by its name directly below a parent (`/` for a root). Rejects with ClientError if several have the name. */
+export async function childNamed(client: PlatformClient, kind: ClientKind, { parent, name }: { parent: string; name: string }): Promise<Json | undefined> {
   const query: ClientQuery = { name, 'uidp.children_of': parent, page_size: '2' }
   for await (const { records, totalCount = records.length } of client.pages(kind.listPath, kind.member, query)) {
     // Names of identities need not be unique.

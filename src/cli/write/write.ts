@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { isUid } from '../../base/uid.ts'
-import type { ClientContext } from '../client/client-command.ts'
+import type { ClientContext, Reported } from '../client/client-command.ts'
 import { ClientError, isJson, textOf, type Json } from '../client/client-error.ts'
 import { printable } from '../client/columns.ts'
 import { kindNamed, type ClientKind } from '../client/kinds.ts'
@@ -109,7 +109,7 @@ function noFlag({ words }: ClientKind, name: string): never {
 }
 
 /** Splits the path of a new record into its parent and its name. A tag follows a colon. Throws UsageError. */
-function splitPath({ kind, parents }: ClientKind, path: string): { readonly parent: string | undefined; readonly name: string } {
+export function splitPath({ kind, parents }: ClientKind, path: string): { readonly parent: string | undefined; readonly name: string } {
   if (isUid(path)) throw new UsageError(`the path of a new ${kind.toLowerCase()} has a name at its end: write ${path}/<name>`)
   const at = parents.includes('Repo') ? path.lastIndexOf(':') : path.lastIndexOf('/')
   const [parent, name] = [path.slice(0, Math.max(at, 0)), path.slice(at + 1)]
@@ -120,7 +120,8 @@ function splitPath({ kind, parents }: ClientKind, path: string): { readonly pare
   throw new UsageError(`a ${kind.toLowerCase()} needs a parent: write its path, such as ${example}`)
 }
 
-function pathOf({ route: { template } }: OfferedChange, uid: string): string {
+/** Returns the path of the REST call for a change. `uid` is that of the record, or of the parent of a new one; empty for the root. */
+export function pathOf({ route: { template } }: OfferedChange, uid: string): string {
   return template.replace(/\/\{[^}]*\}/, uid === '' ? '' : `/${uid}`)
 }
 
@@ -157,6 +158,12 @@ async function report(
   if (format === 'json' || format === 'yaml') return
   const uid = dryRun ? '' : ` (${textOf(answer['uid'])})`
   if (format === undefined) await output.write(`${kind.kind.toLowerCase()} ${what} ${dryRun ? 'would be ' : ''}${done}${uid}\n`)
+  await reportSecrets({ output, note }, answer, format)
+}
+
+/** Prints the secrets of an answer that are shown once only. Does nothing in formats that have all fields. */
+export async function reportSecrets({ output, note }: Reported, answer: Json, format: RecordFormat | undefined): Promise<void> {
+  if (format === 'json' || format === 'yaml') return
   for (const name of secretFields) {
     const secret = textOf(answer[name])
     if (secret === '') continue
@@ -177,7 +184,7 @@ export async function describe(context: ClientContext, kind: ClientKind, wanted:
 }
 
 /** Returns the names and values of all fields within a JSON value. Empty ones are left out. */
-function leaves(value: unknown, name: string): readonly (readonly [name: string, value: string])[] {
+export function leaves(value: unknown, name: string): readonly (readonly [name: string, value: string])[] {
   if (Array.isArray(value) && value.every((one) => !isJson(one))) return value.length === 0 ? [] : [[name, value.map(String).join(', ')]]
   if (Array.isArray(value)) return value.flatMap((one, at) => leaves(one, `${name}[${at}]`))
   if (isJson(value)) return Object.entries(value).flatMap(([key, one]) => leaves(one, name === '' ? key : `${name}.${key}`))

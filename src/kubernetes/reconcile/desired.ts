@@ -15,6 +15,15 @@ export interface Desired {
   readonly paths: readonly string[]
 }
 
+/** A kind of record, and the fields (proto names) that a document about it cannot set. */
+export interface RecordRow {
+  readonly record: string
+  readonly withheld: readonly string[]
+}
+
+/** Name and fields of a record, as an object has them. */
+export type RecordSpec = Pick<PlatformObject, 'spec'> & { readonly metadata: Pick<PlatformObject['metadata'], 'name' | 'namespace'> }
+
 /** Reference to a service account in the spec of an identity. It replaces the claim match for its tokens. */
 interface ServiceAccountRef {
   readonly name: string
@@ -25,13 +34,13 @@ interface ServiceAccountRef {
 const common: ReadonlySet<string> = new Set(['uid', 'etag', 'managed_by', 'create_time', 'update_time'])
 
 /** Returns the fields of a record that an object's spec may contain under the same name. The CRD has the same fields. */
-export function specFields(row: ObjectKind): readonly DescField[] {
+export function specFields(row: RecordRow): readonly DescField[] {
   const desc = messageOf(row)
   return desc.fields.filter((field) => !common.has(field.name) && !row.withheld.includes(field.name) && !fieldAccess(field).outputOnly)
 }
 
 /** Returns the message type of a kind's records. */
-export function messageOf(row: Pick<ObjectKind, 'record'>): DescMessage {
+export function messageOf(row: Pick<RecordRow, 'record'>): DescMessage {
   const resource = resources.get(row.record)
   if (resource === undefined) throw new TypeError(`there is no resource of kind ${row.record}`)
   return resource.desc
@@ -43,7 +52,7 @@ function serviceAccountMatch({ name, namespace }: ServiceAccountRef, ownNamespac
 }
 
 /** Returns the spec as JSON of a record: shorthands are expanded, references and policies are left out. */
-function jsonOf(row: ObjectKind, object: PlatformObject, options: { readonly issuer: string }): JsonObject {
+function jsonOf(row: RecordRow, object: RecordSpec, options: { readonly issuer: string }): JsonObject {
   const { spec, metadata } = object
   // a cast: the API server has removed unknown fields, so all of it is JSON of known fields
   const given = spec as Readonly<Record<string, JsonValue | undefined>>
@@ -71,11 +80,7 @@ export function extraFields(row: ObjectKind, { record, desired }: { readonly rec
  * Returns the record that `object` requests. `held` are the uids of its references, by the field (proto name) for them. Throws DomainError
  * code 3 if the spec is not valid JSON of such a record.
  */
-export function desiredOf(
-  row: ObjectKind,
-  object: PlatformObject,
-  options: { readonly issuer: string; readonly held: Readonly<Record<string, string>> },
-): Desired {
+export function desiredOf(row: RecordRow, object: RecordSpec, options: { readonly issuer: string; readonly held: Readonly<Record<string, string>> }): Desired {
   const desc = messageOf(row)
   const json = jsonOf(row, object, options)
   try {
