@@ -23,12 +23,25 @@ const lowerFirst = (text) => text.charAt(0).toLowerCase() + text.slice(1)
 
 /** Domains whose messages are of version 1 in both documents. */
 const signInDomains = new Set(['auth', 'oidc'])
-const isMapped = ({ service, domain }) => service.includes('.v1.') && !signInDomains.has(domain)
+const isSignIn = ({ domain }) => signInDomains.has(domain)
+const isMapped = (row) => row.service.includes('.v1.') && !isSignIn(row)
+
+/** Returns the name of a service in tags and operations. */
+function shortName(service) {
+  return service
+    .split('.')
+    .at(-1)
+    .replace(/Service$/, '')
+}
+
+/** Names of operations whose methods have the names of verbs. */
+const signInOperations = { Validate: 'validateToken', Register: 'registerPerson', Delete: 'deletePerson', Exchange: 'exchangeToken' }
 
 /** Returns the name of the operation in clients: `createGroup`; `groupsCreate` for version 1, whose methods have the names of verbs. */
 function operationIdOf(row) {
-  const service = row.service.split('.').at(-1)
-  return row.service.includes('.v1.') ? `${lowerFirst(service)}${row.rpc}` : lowerFirst(row.rpc)
+  if (!isMapped(row)) return signInOperations[isSignIn(row) ? row.rpc : ''] ?? lowerFirst(row.rpc)
+  const service = lowerFirst(shortName(row.service))
+  return service === lowerFirst(row.rpc) ? service : `${service}${row.rpc}`
 }
 
 /** The variables of a path: the field, and whether it takes slashes. */
@@ -124,11 +137,11 @@ function answersOf(schemas, row, { isStreamed }) {
   }
 }
 
-function operationOf(schemas, row, { binding, variables, isStreamed, suffix }) {
+function operationOf(schemas, row, { binding, variables, isStreamed, operationId }) {
   const { service, rpc, input } = row
   const parts = variables.filter(({ text }) => binding.template.includes(text))
-  const inPath = parts.map(({ path, name }) => {
-    const { description, ...schema } = schemas.field(fieldAt(input, path), 'request')
+  const inPath = parts.map(({ path, name, own }) => {
+    const { description = own === name ? undefined : `The ${own}: its uid.`, ...schema } = schemas.field(fieldAt(input, path), 'request')
     return { name, in: 'path', required: true, ...(description === undefined ? {} : { description }), schema }
   })
   const without = [...parts.map(({ path: [first] }) => first), binding.body]
@@ -139,13 +152,8 @@ function operationOf(schemas, row, { binding, variables, isStreamed, suffix }) {
   const body = bodyOf(schemas, row, { binding, variables: parts })
   const text = schemas.comment(`${service}.${rpc}`)
   return {
-    tags: [
-      service
-        .split('.')
-        .at(-1)
-        .replace(/Service$/, ''),
-    ],
-    operationId: `${operationIdOf(row)}${suffix}`,
+    tags: [shortName(service)],
+    operationId,
     summary: (/^.*?[.](?= |$)/.exec(text)?.[0] ?? text).replace(/[.]$/, ''),
     description: `${text}\n\n${accessOf(row)}`.trim(),
     'x-grpc-method': `${service}/${rpc}`,
@@ -170,7 +178,8 @@ function routesOf(rows) {
           form,
           variables.map(({ own }) => own),
         )
-      return { row, binding, form, variables, suffix: at === 0 ? '' : `By${binding.verb.charAt(0)}${binding.verb.slice(1).toLowerCase()}` }
+      const suffix = at === 0 ? '' : `By${binding.verb.charAt(0)}${binding.verb.slice(1).toLowerCase()}`
+      return { row, binding, form, variables, operationId: `${operationIdOf(row)}${suffix}` }
     }),
   )
   return routes.map((route) => ({ ...route, variables: route.variables.map((variable, at) => ({ ...variable, name: namesOfPath.get(route.form)[at] })) }))
@@ -182,7 +191,10 @@ function withRoots(routes) {
     const { row, binding } = route
     if (row.verb !== 'create' || row.scope !== 'unscoped') return [route]
     const template = binding.template.replace(/\/\{[^}]*\}$/, '')
-    return [route, { ...route, binding: { ...binding, template }, variables: [], suffix: 'AtRoot', without: ['parent'] }]
+    return [
+      route,
+      { ...route, binding: { ...binding, template }, variables: [], operationId: route.operationId.replace(/^create/, 'createRoot'), without: ['parent'] },
+    ]
   })
 }
 
@@ -215,13 +227,7 @@ function documentOf(comments, { title, about, rows, version }) {
   const schemas = new Schemas(comments)
   const paths = pathsOf(schemas, rows)
   const services = [...new Set(rows.map(({ service }) => service))].sort()
-  const tags = services.map((service) => ({
-    name: service
-      .split('.')
-      .at(-1)
-      .replace(/Service$/, ''),
-    description: comments.get(service) ?? '',
-  }))
+  const tags = services.map((service) => ({ name: shortName(service), description: comments.get(service) ?? '' }))
   return {
     openapi: '3.1.0',
     info: { title, version, description: about, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },

@@ -49,7 +49,7 @@ const named = new Set(['id', 'uid', 'parent'])
 /** The forms of a message, with the ending of their names. */
 const endings = { answer: '', request: 'Input', update: 'Patch' }
 
-/** Schemas of messages by name. Those that are asked for are added. */
+/** Schemas of messages and enums by name. Those that are asked for are added. */
 export class Schemas {
   #comments
   #byName = new Map()
@@ -72,7 +72,7 @@ export class Schemas {
   of(message, form) {
     const known = wellKnown[message.typeName]
     if (known !== undefined) return known
-    const name = `${message.typeName.replace(/^(taproot|google)\./, '')}${endings[form]}`
+    const name = `${nameOf(message)}${endings[form]}`
     if (!this.#byName.has(name)) {
       // A message may contain itself.
       this.#byName.set(name, {})
@@ -119,7 +119,7 @@ export class Schemas {
       case 'scalar':
         return scalarOf(field.scalar, field)
       case 'enum':
-        return enumOf(field.enum, { form, rules })
+        return this.#enum(field.enum, { form, rules })
       case 'message':
         return this.of(field.message, form)
       case 'list':
@@ -127,6 +127,8 @@ export class Schemas {
       default:
         return {
           type: 'object',
+          // Generators name a type after it. The name of the field alone may be that of a message.
+          title: `${field.jsonName}Map`,
           ...(field.mapKey === ScalarType.STRING ? {} : { propertyNames: { pattern: '^-?[0-9]+$' } }),
           additionalProperties: this.#element(field, form, rules?.type.case === 'map' ? rules.type.value.values : undefined),
         }
@@ -135,9 +137,26 @@ export class Schemas {
 
   #element(field, form, rules) {
     if (field.message !== undefined) return this.of(field.message, form)
-    const bare = field.enum === undefined ? scalarOf(field.scalar, field) : enumOf(field.enum, { form, rules })
+    const bare = field.enum === undefined ? scalarOf(field.scalar, field) : this.#enum(field.enum, { form, rules })
     return rules === undefined ? bare : { ...bare, ...keywordsOf(rules) }
   }
+
+  /** Returns a reference to the schema of an enum: generators make one type of it. Where a rule excludes members, returns a schema of the others. */
+  #enum(desc, { form, rules }) {
+    const excluded = form === 'answer' ? [] : excludedMembers(rules)
+    const members = desc.values.filter(({ number }) => !excluded.includes(number)).map(({ name }) => name)
+    if (members.length === 0) return { type: 'string' }
+    const schema = { type: 'string', enum: members }
+    if (excluded.length > 0) return schema
+    const name = nameOf(desc)
+    this.#byName.set(name, schema)
+    return { $ref: `#/components/schemas/${name}` }
+  }
+}
+
+/** Returns the name of the schema of a message or an enum. */
+function nameOf(desc) {
+  return desc.typeName.replace(/^(taproot|google)\./, '')
 }
 
 /** Returns the schema of a value that may be null. */
@@ -156,12 +175,6 @@ function scalarOf(type, field) {
   const schema = scalars[type]
   if (schema === undefined) throw new Error(`the type of ${field} has no schema: add it to tools/openapi/schemas.js`)
   return schema
-}
-
-function enumOf(desc, { form, rules }) {
-  const excluded = form === 'answer' ? [] : excludedMembers(rules)
-  const names = desc.values.filter(({ number }) => !excluded.includes(number)).map(({ name }) => name)
-  return names.length === 0 ? { type: 'string' } : { type: 'string', enum: names }
 }
 
 function keywordsOf(rules) {
