@@ -46,7 +46,7 @@ const sizes = {
 }
 
 export default defineConfig(
-  globalIgnores(['src/gen/**', 'src/**/*.js', 'node_modules/**', 'coverage/**', '.taproot/**']),
+  globalIgnores(['src/gen/**', 'src/**/*.js', 'node_modules/**', 'coverage/**', '.taproot/**', 'docs/examples/clients/**']),
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
     files: ['**/*.js', '**/*.cjs'],
