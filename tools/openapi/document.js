@@ -219,8 +219,21 @@ const errorSchema = {
   properties: {
     code: { type: 'integer', description: 'The code of gRPC, such as 5 for NOT_FOUND.' },
     message: { type: 'string' },
-    details: { type: 'array', items: { type: 'object', required: ['@type'], properties: { '@type': { type: 'string' } } } },
+    details: { type: 'array', items: { $ref: '#/components/schemas/ErrorDetail' } },
   },
+}
+
+const errorDetailSchema = {
+  type: 'object',
+  description: 'A message of google.rpc, such as an ErrorInfo. Only an ErrorInfo has a reason.',
+  required: ['@type'],
+  properties: {
+    '@type': { type: 'string' },
+    reason: { type: 'string', description: 'Stable name of what went wrong, such as ETAG_MISMATCH.' },
+    domain: { type: 'string' },
+    metadata: { type: 'object', additionalProperties: { type: 'string' } },
+  },
+  additionalProperties: true,
 }
 
 function documentOf(comments, { title, about, rows, version }) {
@@ -241,7 +254,7 @@ function documentOf(comments, { title, about, rows, version }) {
         Object.entries(headers).filter(([name]) => rows.some((row) => headersFor(row).some(({ $ref }) => $ref.endsWith(`/${name}`)))),
       ),
       responses: { Error: { description: 'An error.', content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } } },
-      schemas: { Error: errorSchema, ...schemas.all() },
+      schemas: { Error: errorSchema, ErrorDetail: errorDetailSchema, ...schemas.all() },
     },
   }
 }

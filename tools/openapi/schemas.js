@@ -141,15 +141,15 @@ export class Schemas {
     return rules === undefined ? bare : { ...bare, ...keywordsOf(rules) }
   }
 
-  /** Returns a reference to the schema of an enum: generators make one type of it. Where a rule excludes members, returns a schema of the others. */
+  /** Returns a reference to the schema of an enum: generators make one type of it. Rules of requests may exclude members. */
   #enum(desc, { form, rules }) {
     const excluded = form === 'answer' ? [] : excludedMembers(rules)
     const members = desc.values.filter(({ number }) => !excluded.includes(number)).map(({ name }) => name)
     if (members.length === 0) return { type: 'string' }
-    const schema = { type: 'string', enum: members }
-    if (excluded.length > 0) return schema
-    const name = nameOf(desc)
-    this.#byName.set(name, schema)
+    const name = `${nameOf(desc)}${excluded.length > 0 ? endings.request : ''}`
+    const known = this.#byName.get(name)?.enum ?? members
+    if (known.join() !== members.join()) throw new Error(`the rules of fields exclude different members of ${desc.typeName}`)
+    this.#byName.set(name, { type: 'string', enum: members })
     return { $ref: `#/components/schemas/${name}` }
   }
 }

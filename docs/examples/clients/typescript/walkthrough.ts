@@ -25,8 +25,7 @@ async function answer<Data>(call: Promise<{ data?: Data; error?: ApiError }>): P
 /** Returns the status and code of an operation that is refused, and the reason of its error. */
 async function refusal(call: Promise<{ error?: ApiError; response: Response }>): Promise<string> {
   const { error, response } = await call
-  const [info] = error?.details ?? []
-  return `${response.status} ${error?.code} ${String((info as { reason?: string } | undefined)?.reason)}`
+  return `${response.status} ${error?.code} ${error?.details[0]?.reason}`
 }
 
 const names = (records: readonly { name?: string }[] = []): string => records.map(({ name }) => name).join(' ')
