@@ -57,8 +57,10 @@ const parts = {
   kubelet: { ...kubernetes('kubelet'), linuxOnly: true },
   nft: { debianPackage: 'nftables' },
   nsenter: { debianPackage: 'util-linux' },
+  'oapi-codegen': { goPackage: 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen' },
   'oci-conformance': { goPackage: 'github.com/opencontainers/distribution-spec/conformance' },
   'openapi-checkers': { python: '3.11' },
+  'openapi-python-client': { python: '3.11' },
   // The file openvex_json_schema.json of github.com/openvex/spec at commit a68ccd1.
   'openvex-schema': { file: 'fixproof/schemas/official/openvex.schema.json', sha256: '9373597734ed1d3ea5161a8b46d3866c4a8cfe76fd632fdd16aef01fb34b3238' },
   oras: { goPackage: 'oras.land/oras/cmd/oras' },
