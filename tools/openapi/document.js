@@ -62,7 +62,10 @@ const headers = {
     schema: { type: 'string', minLength: 1, maxLength: 255 },
   },
   IfMatch: { name: 'If-Match', in: 'header', description: 'The etag that the record must still have, in quotes.', schema: { type: 'string' } },
-  ValidateOnly: { name: 'validateOnly', in: 'query', description: 'True for a dry run: everything except the commit.', schema: { type: 'boolean' } },
+  ValidateOnly: {
+    ...{ name: 'validateOnly', in: 'query', description: 'True for a dry run: everything except the commit.' },
+    ...{ allowEmptyValue: true, schema: { type: 'boolean' } },
+  },
 }
 
 function headersFor({ verb, mutation }) {
@@ -83,6 +86,12 @@ function textForm(field) {
   throw new Error(`${field} has no form as a parameter: add it to tools/openapi/document.js`)
 }
 
+/** Returns true if an empty text is no instance of a schema: a number, a time, an enum. As a parameter it counts as absent. */
+function excludesEmpty({ type, format, pattern }) {
+  if (type === 'array') return false
+  return type !== 'string' || format !== undefined || (pattern !== undefined && !pattern.startsWith('^$|'))
+}
+
 /** Returns the query parameters of a message, nested ones with dots. */
 function queryOf(schemas, message, { without, prefix = '' }) {
   return message.fields.flatMap((field) => {
@@ -95,7 +104,8 @@ function queryOf(schemas, message, { without, prefix = '' }) {
       ? schemas.field(field, 'request')
       : { type: 'array', items: textForm(field), ...presenceOf(field), description: schemas.comment(`${field.parent.typeName}.${field.name}`) }
     const required = fieldAccess(field).required && prefix === ''
-    return [{ name, in: 'query', ...(description === undefined ? {} : { description }), ...(required ? { required } : {}), schema }]
+    const presence = required ? { required } : prefix !== 'uidp.' && excludesEmpty(schema) ? { allowEmptyValue: true } : {}
+    return [{ name, in: 'query', ...(description === undefined ? {} : { description }), ...presence, schema }]
   })
 }
 
