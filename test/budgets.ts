@@ -65,7 +65,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   iam: 60,
   kubernetes: 215,
   registry: 170,
-  server: 42,
+  server: 48,
   soak: 1,
   store: 25,
   transport: 25,
