@@ -89,25 +89,20 @@ function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean
 function isThere(tables: RecordTables, { kind, uid }: Target): boolean {
   if (resources.get(kind)?.catalogue === true) return true
   if (kind !== anyKind) return !tables.hasKind(kind) || tables.get(kind, uid) !== undefined
-  return isRecord(tables, uid)
-}
-
-/** True if a record of any kind that a method can be about has this uid. */
-function isRecord(tables: RecordTables, uid: string): boolean {
   // Built-in roles are in no group, so no role can be bound to them.
   return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && tables.get(one, uid) !== undefined)
 }
 
 /**
- * Returns those of the capabilities that the caller holds at a record: a method that needs one of them is allowed there. None if the record
- * does not exist, or if its organisation is suspended.
+ * Returns those of the capabilities that the caller holds at a place: a method that needs one of them is allowed there. The result does not tell whether a
+ * record has this uid. None if the organisation is suspended.
  */
 export function heldAt(
   tables: RecordTables,
   permissions: EffectivePermissions,
   { resource, capabilities }: { readonly resource: Uid; readonly capabilities: readonly string[] },
 ): ReadonlySet<string> {
-  if (!isRecord(tables, resource) || (isSuspended(tables, resource) && !permissions.operator)) return new Set()
+  if (isSuspended(tables, resource) && !permissions.operator) return new Set()
   return new Set(capabilities.filter((name) => decide(permissions, resource, setOf([name])).kind === 'allowed'))
 }
 
@@ -127,7 +122,7 @@ export function authorizeCall(tables: RecordTables, permissions: EffectivePermis
   }
   const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
-  // A path is still there if it leads to no record that the caller can see. The audit trail counts that as a denial.
+  // A path to no record that the caller can see remains in the request. The audit trail counts that as a denial.
   if (!isUid(target.uid)) throw noTarget(target, { concealed: isPath(target.uid) })
   if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
     assertBuiltInRole(method, permissions, target.uid)

@@ -171,9 +171,22 @@ async function commitAdmitted<P, T>(services: Services, context: MutationContext
       return { done: result }
     }
     const cascaded = await cascader.finishBlocking(changes.guards, signal)
-    if (!cascaded) await assertUnclaimed(services, changes, signal)
+    if (cascaded) return undefined
+    if (context.also !== undefined) {
+      // A name may be taken in a place to which a path leads no longer.
+      await cache.barrier(signal)
+      context.also(services.clock.now())
+    }
+    await assertUnclaimed(services, changes, signal)
     return undefined
   })
+}
+
+/** Checks the caller's permissions again. Returns what the transaction also guards and writes. A path that leads elsewhere now is code 10 before anything else. */
+function authorized(services: Services, context: MutationContext): Transaction | undefined {
+  const also = context.also?.(services.clock.now())
+  context.authorize()
+  return also
 }
 
 /** Returns a plan that its organisation's limits allow now. Throws code 8 QUOTA_EXCEEDED. */
@@ -184,13 +197,12 @@ async function admittedPlan<P, T>(
 ): Promise<MutationPlan<T>> {
   for (;;) {
     context.signal.throwIfAborted()
-    context.authorize()
+    let also = authorized(services, context)
     const reading = prepare(context.signal)
     const prepared = reading instanceof Promise ? await reading : reading
-    if (reading instanceof Promise) context.authorize()
-    const planning = planningOf(services, context)
-    const planned = plan(planning, prepared)
-    planned.changes.add(context.also?.(planning.nowMs))
+    if (reading instanceof Promise) also = authorized(services, context)
+    const planned = plan(planningOf(services, context), prepared)
+    planned.changes.add(also)
     const wait = admission.admit(planned.changes, context.validateOnly)
     if (wait === undefined) return planned
     await wait()

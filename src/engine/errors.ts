@@ -45,7 +45,7 @@ export function staleEtag(): DomainError {
 
 /** Returns code 10 for a path that no longer leads to the record to which it led before. */
 export function pathChanged(path: string): DomainError {
-  return new DomainError(10, `the path ${path.slice(0, 300)} leads to another record now, or to none: read it again`, { reason: 'PATH_CHANGED' })
+  return new DomainError(10, `the path ${path.slice(0, 300)} leads to another record now, or to none: look at the path again`, { reason: 'PATH_CHANGED' })
 }
 
 /** Time after which a caller may retry when the store is full, in milliseconds. */

@@ -6,7 +6,7 @@ import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { isPath, kindsWithPaths, pathPrefix, uidFieldsOf, type UidField } from '../base/schema/uid-fields.ts'
-import { rootParent } from '../base/uid.ts'
+import { rootParent, trustedUid, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
@@ -19,11 +19,14 @@ import type { Guard, Transaction } from '../store/store.ts'
 const maxNames = 13
 /** Maximum number of paths in one request. */
 const maxPaths = 100
+/** Maximum number of records on the paths of a mutation. Its transaction guards each of them, and has few guards. */
+const maxGuards = 60
 /** No record has this uid. Below a missing group the look-ups continue here, so that a path costs the same wherever it ends. */
 const nowhere = '-'
 
 /** A path that leads to a record that the caller can see. */
 interface Resolved {
+  readonly field: string
   readonly text: string
   readonly names: readonly string[]
   readonly kind: string
@@ -68,11 +71,29 @@ const needed: ReadonlyMap<string, CapabilitySet> = new Map(
   kindsWithPaths.map((kind) => [kind, setOf(methods.find((method) => method.verb === 'get' && method.kind === kind)?.capabilities ?? [])]),
 )
 
-/** True if the caller can get the record. So a path tells no one which names exist elsewhere. */
-function isSeen(tables: RecordTables, permissions: EffectivePermissions, { uid, kind }: CachedRecord): boolean {
-  if (isBuiltInRole(uid)) return true
+/** Returns a uid of this many parts that no record has. */
+function missingUid(parts: number): Uid {
+  return trustedUid(`${'0'.repeat(40)}${`/${'0'.repeat(16)}`.repeat(parts - 1)}`)
+}
+
+/** What is at the end of a path, for one kind. */
+interface Found {
+  readonly kind: string
+  readonly names: readonly string[]
+  readonly record: CachedRecord | undefined
+}
+
+/**
+ * True if the caller can get the record. So a path tells no one which names exist elsewhere. Rights are compared for a missing record too: the time must not
+ * show whether it exists.
+ */
+function isSeen(tables: RecordTables, permissions: EffectivePermissions, { kind, names, record }: Found): boolean {
   const capabilities = needed.get(kind)
-  return capabilities !== undefined && decide(permissions, uid, capabilities).kind === 'allowed' && (permissions.operator || !isSuspended(tables, uid))
+  if (capabilities === undefined) return false
+  const uid = record?.uid ?? missingUid(names.length)
+  const isAllowed = decide(permissions, uid, capabilities).kind === 'allowed'
+  if (record === undefined) return false
+  return isBuiltInRole(uid) || (isAllowed && (permissions.operator || !isSuspended(tables, uid)))
 }
 
 /** True if a value, or what it contains below these members, is a path. */
@@ -99,6 +120,8 @@ class Resolution {
   readonly #cache: RecordCache
   readonly #permissions: EffectivePermissions
   readonly #resolved = new Map<string, Resolved>()
+  /** What each path leads to, by the kinds of its field. */
+  readonly #known = new Map<string, string>()
   #count = 0
   hidden: string | undefined
 
@@ -111,25 +134,36 @@ class Resolution {
   uidOf(field: UidField, text: string): string {
     if (field.kinds.length === 0) throw DomainError.invalid(field.name, 'must be a uid: only groups, repos, roles and identity providers have paths')
     if (++this.#count > maxPaths) throw DomainError.invalid(field.name, `a request may have at most ${maxPaths} paths`)
+    const key = `${field.kinds.join()} ${text}`
+    const known = this.#known.get(key) ?? this.#lookUp(field, text)
+    this.#known.set(key, known)
+    return known
+  }
+
+  #lookUp(field: UidField, text: string): string {
     const names = namesOf(text)
     if (names === undefined) return text
     const { tables } = this.#cache
     const { last } = wayAlong(tables, names)
-    const found = field.kinds.flatMap((kind) => last(kind) ?? [])
-    const seen = found.filter((record) => isSeen(tables, this.#permissions, record))
-    const [record, another] = seen
+    // A built-in role can be meant only where nothing but a role can: an organisation may have its name.
+    const takesRoles = field.kinds.every((kind) => kind === 'Role')
+    const found = field.kinds
+      .map((kind): Found => ({ kind, names, record: last(kind) }))
+      .filter(({ record }) => takesRoles || record === undefined || !isBuiltInRole(record.uid))
+    const [seen, another] = found.filter((one) => isSeen(tables, this.#permissions, one))
     if (another !== undefined) throw DomainError.invalid(field.name, 'is the path of several records: send the uid')
-    if (record === undefined) {
-      if (field.isSubject) this.hidden = found[0]?.uid
+    const uid = seen?.record?.uid
+    if (seen === undefined || uid === undefined) {
+      if (field.isSubject) this.hidden = found.find(({ record }) => record !== undefined)?.record?.uid
       return text
     }
-    this.#resolved.set(`${record.kind} ${text}`, { text, names, kind: record.kind, uid: record.uid })
-    return record.uid
+    this.#resolved.set(`${seen.kind} ${text}`, { field: field.name, text, names, kind: seen.kind, uid })
+    return uid
   }
 
   guard(): Transaction {
     const guards = new Map<string, Guard>()
-    for (const { text, names, kind, uid } of this.#resolved.values()) {
+    for (const { field, text, names, kind, uid } of this.#resolved.values()) {
       const { groups, last } = wayAlong(this.#cache.tables, names)
       const named = last(kind)
       if (named?.uid !== uid) throw pathChanged(text)
@@ -138,6 +172,7 @@ class Resolution {
         const key = recordKey(record.kind, record.uid)
         guards.set(key, { kind: 'unchanged', key, revision: record.revision })
       }
+      if (guards.size > maxGuards) throw DomainError.invalid(field, `the paths of a change may lead through at most ${maxGuards} records: send uids`)
     }
     return { guards: [...guards.values()], writes: [] }
   }

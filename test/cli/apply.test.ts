@@ -1,4 +1,4 @@
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { apply, type ApplyRequest } from '../../src/cli/apply/apply.ts'
@@ -215,14 +215,6 @@ repo/${path}/app would be created
     expect(await applied(text, {}, await tokenWith('identity.create', 'identity.list'))).toMatch(/ created\n$/)
   })
 
-  test('secrets of new records are printed once', async () => {
-    const text = `kind: subscription\npath: ${mine.name}\nsink: https://hooks.example/signed\nsigning: STANDARD_WEBHOOKS\nsuspend: true\n`
-    expect(await applied(text)).toMatch(/ created\nsecret: whsec_\S+\n$/)
-    expect(context.notes).toEqual(['Keep the secret: it is shown only now.'])
-    expect(await applied(text)).toMatch(/ unchanged\n$/)
-    expect(context.notes).toEqual([])
-  })
-
   test('a record with a uid is renamed, and never replaced by a new one', async () => {
     await applied(`kind: repo\npath: ${mine.name}/old\n`)
     const uid = String((await record('repo', `${mine.name}/old`))['uid'])
@@ -258,6 +250,14 @@ repo/${path}/app would be created
     ['a malformed uid', 'kind: repo\npath: a/b\nuid: x', /document 1: uid: is not a uid/],
     ['suspend of another kind', 'kind: repo\npath: a/b\nsuspend: true', /document 1: suspend: /],
     ['a kind of object that there is not', object('PlatformTag', 'x', '{}'), /document 1: kind: there is no PlatformTag in taproot\.dev\/v1alpha1/],
+    ['an apiVersion that is no text', 'apiVersion: 5\nkind: group', /document 1: apiVersion: must be text$/],
+    ['a reference that is given twice', 'kind: rolebinding\npath: a\nidentity: a/x\nidentityUid: a/y\nrole: viewer', /: is given twice, also as identityUid$/],
+    [
+      'suspend of an object that is no boolean',
+      object('PlatformSubscription', 'x', `{ parentRef: { uid: "${'0'.repeat(40)}" }, suspend: "true" }`),
+      /spec\.suspend: is true or false$/,
+    ],
+    ['a list that contains itself', '&a [*a]', /is in too many lists$/],
     ['another version', 'apiVersion: taproot.dev/v9\nkind: PlatformGroup', /document 1: apiVersion: this command reads taproot\.dev\/v1alpha1/],
     ['an object without a name', 'apiVersion: taproot.dev/v1alpha1\nkind: PlatformGroup\nspec: {}', /document 1: metadata\.name: is required/],
     ['an unknown field of a spec', object('PlatformGroup', 'x', '{ nam: y }'), /document 1: spec\.nam: .* did you mean name\?/],
@@ -335,7 +335,7 @@ repo/${path}/app would be created
     const file = join(await freshDirectory(), 'partly.yaml')
     await writeFile(file, text('https://hooks.example:0/'))
     const refused =
-      /^\S+partly\.yaml, document 2: subscription\/\S+ \(https:\/\/hooks\.example:0\/\): .*port 0.*\nnot applied: repo\/\S+\/app\nRepeat the command/
+      /^\S+partly\.yaml, document 2: subscription\/\S+ \(https:\/\/hooks\.example:0\/\): .*port 0.*\nnot applied: repo\/\S+\/app\nFix the cause and run the command again/
     expect(await run('-f', file)).toMatchObject({ code: 3, stdout: `group/${path} created\n`, stderr: expect.stringMatching(refused) as unknown })
     const label = `subscription/${path} (https://hooks.example/)`
     expect(await applied(text('https://hooks.example/'))).toBe(`group/${path} unchanged\n${label} created\nrepo/${path}/app created\n`)
@@ -347,6 +347,10 @@ repo/${path}/app would be created
     await writeFile(join(folder, 'one.yaml'), `---\n# nothing\n---\nkind: group\npath: ${mine.name}/one\n`)
     await writeFile(join(folder, 'notes.txt'), 'no document')
     await writeFile(join(folder, 'below', 'two.json'), JSON.stringify([{ kind: 'repo', path: `${mine.name}/one/two` }], undefined, '\t'))
+    // A link that leads back, the lock of an editor, and a folder with the name of a file.
+    await symlink('.', join(folder, 'loop'))
+    await symlink('nowhere', join(folder, '.#one.yaml'))
+    await mkdir(join(folder, 'folder.yaml'))
     expect(await applied('', { paths: [folder] })).toBe(`group/${mine.name}/one created\n`)
     const printed = await applied(`kind: group\npath: ${mine.name}/one/three\n`, { paths: [folder, '-'], recursive: true })
     expect(printed.split('\n').toSorted()).toEqual(

@@ -190,10 +190,10 @@ describe('taproot get', () => {
       expect(context.printed()).toMatch(/^GROUP +ROLE +IDENTITY +UID +AGE\n\S+\/team +viewer +member-\S+ +\S+ +\d+s\n$/)
     })
 
-    test('wide adds the uid, and a path starts at the topmost group that the caller may see', async () => {
+    test('wide adds the uid, and a path shows that there are groups which the caller may not see', async () => {
       const viewer = await makeMember(world.server, team, { role: 'viewer' })
       const context = await run({ kind: 'groups', format: 'wide' }, viewer.token)
-      expect(context.printed()).toMatch(new RegExp(`^PATH +AGE +DESCRIPTION +UID\\nteam +\\d+s +${team}\\nteam/deep +\\d+s +`))
+      expect(context.printed()).toMatch(new RegExp(`^PATH +AGE +DESCRIPTION +UID\\n…/team +\\d+s +${team}\\n…/team/deep +\\d+s +`))
     })
 
     test('an identity that was never used says so, and a built-in role has its name as path', async () => {

@@ -75,15 +75,16 @@ test('taproot explain refuses an unknown capability with the message of the API'
   await expect(printed((context) => printExplanation(context, request))).rejects.toMatchObject({ code: 3, message: /is not a capability/ })
 })
 
-test('taproot can-i says yes or no, also about what the caller cannot see', async () => {
+test('taproot can-i says yes or no, and that it cannot see a path', async () => {
   const ask = async (capability: string, resource: string): Promise<string[]> =>
     (await printed(async (context) => void (await printWhetherAllowed(context, capability, resource)), puller.token)).lines
-  // The path of a group that the caller can see starts below the root group, which it cannot see.
   expect(await ask('tag.list', team)).toEqual(['yes'])
   expect(await ask('repo.create', team)).toEqual(['no'])
   expect(await ask('tag.list', mine.group)).toEqual(['no'])
-  expect(await ask('tag.list', `${mine.name}/nowhere`)).toEqual(['no'])
-  await expect(ask('repo.fly', `${mine.name}/nowhere`)).rejects.toMatchObject({ code: 3 })
+  // The path is below groups that the caller cannot see.
+  expect(await ask('tag.list', `${mine.name}/team/app`)).toEqual(['yes'])
+  await expect(ask('tag.list', `${mine.name}/nowhere`)).rejects.toThrow(/^there is no group or repo .*\/nowhere that you may see/)
+  await expect(ask('repo.fly', team)).rejects.toMatchObject({ code: 3 })
 })
 
 test('taproot can-i ends with code 1 for no', async () => {

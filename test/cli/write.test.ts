@@ -168,6 +168,7 @@ describe('commands that change records', () => {
   })
 
   test('a new record needs a name and a parent that the caller may see', async () => {
+    await expect(make('tag', `${mine.name}:a/b:1.0`)).rejects.toThrow(/is not a path: write names/)
     await expect(make('repo', 'app')).rejects.toThrow(/^a repo needs a parent: write its path, such as demo\/app/)
     await expect(make('tag', 'app')).rejects.toThrow(/^a tag needs a parent: write its path, such as app:1\.0$/)
     await expect(make('repo', `${mine.name}/`)).rejects.toThrow(/has no name at its end$/)

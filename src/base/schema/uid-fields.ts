@@ -76,9 +76,19 @@ const references: Readonly<Record<string, string>> = {
   'iam.v2.BatchDeleteExternalGroupRoleMappingsRequest.names': 'ExternalGroupRoleMapping',
   'iam.v2.ExplainRequest.identity': 'Identity',
   'iam.v2.TestCapabilitiesRequest.resource': anyKind,
+  'audit.v2.ListAuditEventsRequest.actor': 'Identity',
+  'audit.v2.ListAuditEventsRequest.resource': anyKind,
   'registry.v2.EndMirrorRequest.mirror_uid': 'Repo',
   'registry.v2.PullPolicy.Exception.repo_uid': 'Repo',
   'registry.v2.DryRunPullPolicyRequest.replaces': 'PullPolicy',
+}
+
+/** The references that are the subject of their request, although its method has no scope. */
+const subjects: ReadonlySet<string> = new Set(['iam.v2.CreateGroupRequest.parent', 'iam.v2.JoinGroupRequest.uid'])
+
+/** The name of a field as in `references`. */
+function fullName({ parent, name }: DescField): string {
+  return `${parent.typeName.replace(/^taproot\./, '')}.${name}`
 }
 
 /** Returns the kinds of records whose paths stand for the uid of a record of this kind. A record that has the uid of its parent has the parent's path. */
@@ -107,8 +117,8 @@ function filterKinds(kind: string | undefined): Readonly<Record<string, readonly
 }
 
 /** Returns the kinds of records to which a path in this field may lead. Undefined for fields that name no record, or only the subject of a request. */
-export function referenceKinds({ parent, name }: DescField): readonly string[] | undefined {
-  const kind = references[`${parent.typeName.replace(/^taproot\./, '')}.${name}`]
+export function referenceKinds(field: DescField): readonly string[] | undefined {
+  const kind = references[fullName(field)]
   return kind === undefined ? undefined : pathKindsOf(kind)
 }
 
@@ -125,7 +135,12 @@ function* fieldsBelow(method: MethodRow, desc: DescMessage, above: readonly Desc
     if (kinds !== undefined) {
       // An error names the fields of a resource without the field that contains the resource.
       const named = above[0]?.message !== undefined && above[0].message.name === method.kind ? fields.slice(1) : fields
-      yield { members: fields.map(({ localName }) => localName), name: named.map(({ name }) => name).join('.'), kinds, isSubject }
+      yield {
+        members: fields.map(({ localName }) => localName),
+        name: named.map(({ name }) => name).join('.'),
+        kinds,
+        isSubject: isSubject || subjects.has(fullName(field)),
+      }
     }
     const inner = field.fieldKind === 'map' ? undefined : field.message
     const isWritable = !fieldAccess(field).outputOnly && field.oneof === undefined

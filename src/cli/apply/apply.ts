@@ -6,7 +6,7 @@ import { printable } from '../client/columns.ts'
 import type { ClientCall } from '../client/platform-client.ts'
 import { jsonText, yamlText } from '../client/output.ts'
 import { UsageError } from '../exit-codes.ts'
-import { pathOf, reportSecrets } from '../write/write.ts'
+import { noteLostSecret, pathOf, reportSecrets } from '../write/write.ts'
 import { readDocuments, type DocumentSources, type InputDocument } from './documents.ts'
 import { differences } from './fields.ts'
 import { linkRecords, type LinkedRecord, type Target } from './link.ts'
@@ -27,7 +27,7 @@ export interface ApplyRequest extends DocumentSources {
 /** A step that is done, and the record after it. */
 interface Done {
   readonly step: Step
-  readonly record: Json
+  record: Json
 }
 
 /** What is wrong with documents, in the order in which it was found. */
@@ -67,15 +67,17 @@ export async function apply(context: ClientContext, request: ApplyRequest): Prom
   refusals.assertNone()
   const done: Done[] = []
   const writer = new Writer(context, planner)
-  for (const step of steps) {
+  for (const [at, step] of steps.entries()) {
     try {
-      const record = request.dryRun ? step.planned : await writer.write(step)
-      done.push({ step, record })
-      await report(context, request, { step, record })
+      const entry = { step, record: request.dryRun ? step.planned : await writer.write(step) }
+      done.push(entry)
+      // A secret is shown before anything else can fail.
+      await report(context, request, entry)
+      if (!request.dryRun) entry.record = await writer.finish(entry)
     } catch (error) {
       if (!(error instanceof ClientError)) throw error
       await printAll(context, request, done)
-      reportFailure(context, { error, step, left: steps.slice(done.length + 1) })
+      reportFailure(context, { error, step, left: steps.slice(at + 1) })
       if (writer.writes === 0) throw new ClientError('nothing was changed', {}, error)
       return false
     }
@@ -123,7 +125,7 @@ function isOfConnection({ code, cause }: ClientError): boolean {
   return code === 16 || (code === undefined && cause !== undefined && !(cause instanceof DomainError))
 }
 
-/** Makes the changes of steps, and counts them. */
+/** Makes the changes of steps, and counts those that happened or may have happened. */
 class Writer {
   readonly #context: ClientContext
   readonly #planner: Planner
@@ -135,25 +137,33 @@ class Writer {
   }
 
   /** Makes the changes of a step. Resolves with the record. Rejects with ClientError. */
-  async write({ record, action, current = {}, mask, verb }: Step): Promise<Json> {
-    let answer = current
-    if (action === 'create') {
-      answer = await this.#call({ method: 'POST', ...this.#planner.creationOf(record), idempotencyKey: randomUUID() })
-      if (textOf(answer['uid']) === '') throw new ClientError('the answer has no uid, so it is not from a platform API: check the URL')
-      this.#planner.created(record, textOf(answer['uid']))
-    } else if (mask.length > 0) answer = await this.#call({ method: 'PATCH', ...this.#planner.changeOf({ record, mask, current }) })
-    if (verb === undefined) return answer
-    const { create } = record.wanted.writable
-    if (create === undefined) return answer
-    const { secret } = answer
-    const paused = await this.#call({ method: 'POST', path: `${pathOf(create, textOf(answer['uid']))}:${verb}`, body: {} })
-    return secret === undefined ? paused : { ...paused, secret }
+  async write({ record, action, current = {}, mask }: Step): Promise<Json> {
+    if (action !== 'create') return mask.length > 0 ? await this.#call({ method: 'PATCH', ...this.#planner.changeOf({ record, mask, current }) }) : current
+    const answer = await this.#call({ method: 'POST', ...this.#planner.creationOf(record), idempotencyKey: randomUUID() })
+    if (textOf(answer['uid']) === '') throw new ClientError('the answer has no uid, so it is not from a platform API: check the URL')
+    this.#planner.created(record, textOf(answer['uid']))
+    return answer
+  }
+
+  /** Pauses or resumes the subscription of a step, if it says so. Resolves with the record. Rejects with ClientError. */
+  async finish({ step, record: before }: Done): Promise<Json> {
+    const { create } = step.record.wanted.writable
+    if (step.verb === undefined || create === undefined) return before
+    const { secret } = before
+    const after = await this.#call({ method: 'POST', path: `${pathOf(create, textOf(before['uid']))}:${step.verb}`, body: {} })
+    return secret === undefined ? after : { ...after, secret }
   }
 
   async #call(call: ClientCall): Promise<Json> {
-    const answer = await this.#context.client.call(call)
-    this.writes += 1
-    return answer
+    try {
+      const answer = await this.#context.client.call(call)
+      this.writes += 1
+      return answer
+    } catch (error) {
+      // Without an answer, the change may have happened.
+      if (error instanceof ClientError && error.code === undefined) this.writes += 1
+      throw error
+    }
   }
 }
 
@@ -181,7 +191,10 @@ async function report(context: ClientContext, { format, dryRun, diff }: ApplyReq
   }
   const uid = textOf(record['uid'])
   if (format === 'name' && uid !== '') await output.write(`${uid}\n`)
-  if (!dryRun && step.action === 'create') await reportSecrets(context, record, format)
+  if (!dryRun && step.action === 'create') {
+    await reportSecrets(context, record, format)
+    noteLostSecret(context, step.record.wanted.writable.kind, record)
+  }
 }
 
 function linesOf({ fields: { before, after }, verb }: Step): readonly string[] {
@@ -207,5 +220,5 @@ function reportFailure(
   note(printable(`${step.record.wanted.place}: ${labelOf(step.record)}: ${error.line}`))
   const names = left.filter(({ action }) => action !== 'keep').map(({ record }) => labelOf(record))
   if (names.length > 0) note(printable(`not applied: ${names.join(', ')}`))
-  note('Repeat the command when the reason is gone: it continues where it stopped.')
+  note('Fix the cause and run the command again: it leaves alone what is done.')
 }

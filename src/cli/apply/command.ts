@@ -1,6 +1,6 @@
 import { text } from 'node:stream/consumers'
 import { InvalidArgumentError, Option, type Command } from 'commander'
-import { clientCommand, runClient } from '../client/client-command.ts'
+import { clientCommand, runChange } from '../client/client-command.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { exitCodes } from '../exit-codes.ts'
 import type { ApplyRequest } from './apply.ts'
@@ -26,7 +26,7 @@ export function applyCommand(program: string): Command {
     .option('--cluster-issuer <url>', 'issuer of the tokens of service accounts, for serviceAccountRef')
     .addOption(new Option('-o, --output <format>', 'print all records in this format').choices(['json', 'yaml', 'name']))
     .action((options: ApplyOptions) =>
-      runClient(program, options, async (context) => {
+      runChange(program, options, async (context) => {
         // Loaded when needed: it checks records as the server does.
         const { apply } = await import('./apply.ts')
         const { filename: paths, recursive, dryRun, diff, output: format, clusterIssuer } = options

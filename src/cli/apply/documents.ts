@@ -48,10 +48,21 @@ export async function readDocuments({ paths, recursive, readStdin }: DocumentSou
 async function filesIn(path: string, recursive: boolean): Promise<readonly string[]> {
   const found = await readable(path, () => stat(path))
   if (!found.isDirectory()) return [path]
-  const names = await readable(path, () => readdir(path, { recursive }))
-  const files = names.filter((name) => extensions.test(name)).toSorted()
+  const files = await filesBelow(path, recursive)
   if (files.length === 0) throw new UsageError(`${path} has no .yaml, .yml or .json files`)
-  return files.map((name) => join(path, name))
+  return files
+}
+
+/** Returns the files in a folder. Links to folders are not followed: they may lead back. */
+async function filesBelow(folder: string, recursive: boolean): Promise<string[]> {
+  const files: string[] = []
+  const entries = await readable(folder, () => readdir(folder, { withFileTypes: true }))
+  for (const entry of entries.toSorted((one, other) => (one.name < other.name ? -1 : 1))) {
+    const path = join(folder, entry.name)
+    if (entry.isDirectory()) files.push(...(recursive ? await filesBelow(path, true) : []))
+    else if (extensions.test(entry.name) && !entry.name.startsWith('.') && (await readable(path, () => stat(path))).isFile()) files.push(path)
+  }
+  return files
 }
 
 async function readable<T>(path: string, read: () => Promise<T>): Promise<T> {
@@ -80,10 +91,21 @@ async function valuesIn(text: string): Promise<readonly { readonly value?: unkno
   })
 }
 
+/** Lists may be in lists to this depth. */
+const maxDepth = 10
+
 /** Adds a document. Lists are added item by item. */
-function addAll(documents: InputDocument[], { place, value }: { place: string; value: unknown }, refuse: (place: string, why: string) => void): void {
+function addAll(
+  documents: InputDocument[],
+  { place, value, depth = 0 }: { place: string; value: unknown; depth?: number },
+  refuse: (place: string, why: string) => void,
+): void {
+  if (depth > maxDepth) {
+    refuse(place, 'is in too many lists')
+    return
+  }
   const items = Array.isArray(value) ? value : isJson(value) && value['kind'] === 'List' ? value['items'] : undefined
-  if (Array.isArray(items)) items.forEach((item, at) => addAll(documents, { place: `${place}, item ${at + 1}`, value: item }, refuse))
+  if (Array.isArray(items)) items.forEach((item, at) => addAll(documents, { place: `${place}, item ${at + 1}`, value: item, depth: depth + 1 }, refuse))
   else if (isJson(value)) documents.push({ place, value })
   else refuse(place, 'has no fields: write them as "kind: group"')
 }

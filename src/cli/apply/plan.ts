@@ -52,15 +52,19 @@ export class Planner {
   async plan(record: LinkedRecord): Promise<Step> {
     const { wanted } = record
     for (const target of targetsOf(record)) await this.#find(target, record)
-    const isPending = targetsOf(record).some((target) => this.#uidOf(target) === undefined)
+    const isMissing = (target: Target): boolean => this.#uidOf(target) === undefined
+    const isPending = targetsOf(record).some(isMissing)
+    const isBelowPending = record.parent !== undefined && isMissing(record.parent)
     const desired = this.#desired(record)
     const secret = secretIn(messageOf(wanted.row), messageJson(messageOf(wanted.row), desired.record))
     if (secret !== undefined) throw new ClientError(`${secret}: answers never contain it, so it cannot be compared: set it with "taproot update"`)
-    if (isPending && wanted.uid !== undefined) throw new ClientError(`there is no record ${wanted.uid} in a group that does not exist`)
-    const current = isPending ? undefined : await this.#current(record)
+    if (isBelowPending && wanted.uid !== undefined) throw new ClientError(`there is no record ${wanted.uid} in a group that does not exist`)
+    // A record without a name is recognised by what it refers to.
+    const isNew = isBelowPending || (isPending && wanted.name === undefined && wanted.uid === undefined)
+    const current = isNew ? undefined : await this.#current(record)
     this.#claim(record, current)
     this.#uids.set(record, current && textOf(current['uid']))
-    return current === undefined ? await this.#creation(record, { desired, isPending }) : await this.#change(record, { desired, current })
+    return current === undefined ? await this.#creation(record, { desired, isPending }) : await this.#change(record, { desired, current, isPending })
   }
 
   /** Notes that the record of a document was created. */
@@ -126,12 +130,12 @@ export class Planner {
 
   /** Refuses two documents about the same record. */
   #claim(record: LinkedRecord, current: Json | undefined): void {
-    const { wanted, path } = record
+    const { wanted } = record
     const { kind } = wanted.writable.kind
     const id = (target: Target): string => this.#uidOf(target) ?? target.document?.path ?? ''
     const others = Object.values(record.references).map(id)
-    const key =
-      current === undefined ? [kind, record.parent && id(record.parent), path, ...others, textOf(wanted.spec.spec['sink'])].join(' ') : textOf(current['uid'])
+    const own = [wanted.name ?? '', ...(wanted.name === undefined ? others : []), textOf(wanted.spec.spec['sink'])]
+    const key = current === undefined ? [kind, record.parent && id(record.parent), ...own].join(' ') : textOf(current['uid'])
     const other = this.#claims.get(key)
     if (other !== undefined) throw new ClientError(`describes the same ${kind.toLowerCase()} as ${other.wanted.place}`)
     this.#claims.set(key, record)
@@ -196,7 +200,10 @@ export class Planner {
     this.#listed.add(key)
   }
 
-  async #change(record: LinkedRecord, { desired, current }: { readonly desired: Desired; readonly current: Json }): Promise<Step> {
+  async #change(
+    record: LinkedRecord,
+    { desired, current, isPending }: { readonly desired: Desired; readonly current: Json; readonly isPending: boolean },
+  ): Promise<Step> {
     const { wanted } = record
     const desc = messageOf(wanted.row)
     const before = comparedJson(desc, current)
@@ -205,7 +212,8 @@ export class Planner {
       desired.paths.includes(name) && !isDeepStrictEqual(asked[jsonName], before[jsonName]) ? [name] : [],
     )
     // The API may store a value in another form, for example a list in another order.
-    const planned = mask.length === 0 ? current : await this.#preview({ record, mask, current })
+    // The API cannot check a reference to a record that does not exist yet.
+    const planned = mask.length === 0 ? current : isPending ? this.#foreseen(record, { current, asked, mask }) : await this.#preview({ record, mask, current })
     const after = comparedJson(desc, planned)
     const verb = verbOf(wanted.suspend, current)
     const isChanged = !isDeepStrictEqual(after, before)
@@ -218,6 +226,15 @@ export class Planner {
       mask: isChanged ? mask : [],
       verb,
     }
+  }
+
+  /** Returns the record as it will be, with paths of the records that do not exist yet. */
+  #foreseen(
+    { wanted, references }: LinkedRecord,
+    { current, asked, mask }: { readonly current: Json; readonly asked: Json; readonly mask: readonly string[] },
+  ): Json {
+    const changed = comparedFields(messageOf(wanted.row)).filter(({ name }) => mask.includes(name))
+    return { ...current, ...Object.fromEntries(changed.map(({ name, jsonName }) => [jsonName, asked[jsonName] ?? references[name]?.document?.path ?? null])) }
   }
 
   #preview(step: Pick<Step, 'record' | 'mask' | 'current'>): Promise<Json> {

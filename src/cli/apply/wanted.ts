@@ -57,7 +57,8 @@ const objectFields: ReadonlySet<string> = new Set(['deletionPolicy', 'adoptionPo
 export function wantedOf(document: InputDocument, issuer: string | undefined): WantedRecord | undefined {
   const { value } = document
   if (value['apiVersion'] === undefined) return fromRecord(document)
-  const [group = '', version] = textOf(value['apiVersion']).split('/')
+  if (typeof value['apiVersion'] !== 'string') throw new ClientError('apiVersion: must be text')
+  const [group = '', version] = value['apiVersion'].split('/')
   if (group !== apiGroup || value['kind'] === objectTypes.grant.kind) return undefined
   if (version !== apiVersion) throw new ClientError(`apiVersion: this command reads ${apiGroup}/${apiVersion}`)
   return fromObject(document, issuer)
@@ -77,7 +78,7 @@ function fromRecord({ place, value }: InputDocument): WantedRecord {
   const writable = appliedKind(textOf(kindName))
   const { kind } = writable.kind
   const path = textOf(pathText)
-  if (path === '') throw new ClientError(`path: is required, such as acme/web`)
+  if (path === '') throw new ClientError('path: is required, as text such as acme/web')
   if (uid !== undefined && !isUid(textOf(uid))) throw new ClientError('uid: is not a uid')
   if (suspend !== undefined && (kind !== 'Subscription' || typeof suspend !== 'boolean'))
     throw new ClientError('suspend: is true or false, and only subscriptions have it')
@@ -106,6 +107,7 @@ function splitFields({ kind: { kind }, create }: WritableKind, fields: Json): Pi
     const { field, reference = '' } = flag
     for (const key of [field.jsonName, shortName(flag)]) {
       if (spec[key] === undefined) continue
+      if (references[field.name] !== undefined) throw new ClientError(`${key}: is given twice, also as ${field.jsonName}`)
       references[field.name] = pathReference(reference, spec[key], key)
       delete spec[key]
     }
@@ -123,7 +125,7 @@ function shortName({ field }: FieldFlag): string {
 }
 
 function appliedKind(name: string): WritableKind {
-  if (name === '') throw new ClientError('kind: is required, such as group')
+  if (name === '') throw new ClientError('kind: is required, as text such as group')
   const kind = findKind(name, 'taproot')
   const writable = writableKinds().find((one) => one.kind === kind)
   if (writable?.create === undefined || writable.update === undefined || !(writable.isNamedByPath || recognised.has(kind.kind)))
@@ -154,17 +156,20 @@ function fromObject({ place, value }: InputDocument, issuer: string | undefined)
     return [[holds, objectReference(kind, spec[field], { field: `spec.${field}`, namespace: object.namespace })] as const]
   })
   const { parent, ...references } = Object.fromEntries<RecordReference>(given)
-  const annotations = isJson(metadata['annotations']) ? metadata['annotations'] : {}
+  const { [uidAnnotation]: uid } = isJson(metadata['annotations']) ? metadata['annotations'] : {}
+  if (uid !== undefined && !isUid(textOf(uid))) throw new ClientError(`metadata.annotations["${uidAnnotation}"]: is not a uid`)
+  const { suspend } = spec
+  if (suspend !== undefined && typeof suspend !== 'boolean') throw new ClientError('spec.suspend: is true or false')
   return {
     place,
     writable,
     row,
     spec: { metadata: object, spec },
     name: writable.isNamedByPath ? textOf(spec['name']) || object.name : undefined,
-    uid: textOf(annotations[uidAnnotation]) || undefined,
+    uid: uid === undefined ? undefined : textOf(uid),
     parent,
     references,
-    suspend: typeof spec['suspend'] === 'boolean' ? spec['suspend'] : undefined,
+    suspend,
     key: keyOfObject(row.record, object.namespace, object.name),
   }
 }

@@ -34,19 +34,48 @@ export function clientCommand(name: string, description: string, others: readonl
 
 /** Connects and runs the body of a command, as runReported does. */
 export function runClient(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
-  return runReported(program, async (reported) => {
-    const connection = await openConnection(options, process.env)
-    await body({ ...connection, ...reported, program, clock: systemClock })
-  })
+  return runReported(program, (reported) => connected(program, options, { reported, body }))
+}
+
+/** Like runClient, for a command that makes changes: if the output pipe is closed, it finishes them without output. */
+export function runChange(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
+  return runReported(program, (reported) => connected(program, options, { reported: { ...reported, output: untilClosed(reported.output) }, body }), true)
+}
+
+async function connected(
+  program: string,
+  options: ConnectionOptions,
+  { reported, body }: { readonly reported: Reported; readonly body: (context: ClientContext) => Promise<void> },
+): Promise<void> {
+  const connection = await openConnection(options, process.env)
+  await body({ ...connection, ...reported, program, clock: systemClock })
+}
+
+/** Returns an output that drops text when the reader has closed the pipe. */
+function untilClosed(output: Output): Output {
+  return {
+    ...output,
+    async write(text) {
+      if (process.stdout.destroyed || process.stdout.errored !== null) return
+      try {
+        await output.write(text)
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error // a cast: other errors have another code, or none
+      }
+    },
+  }
 }
 
 /**
  * Runs the body of a command. If the API refuses, ends with exit code 1; after a usage error, with 2. Each prints one line on standard error
- * that starts with `program`. If the output pipe is closed, ends without a message.
+ * that starts with `program`. If the output pipe is closed, ends without a message, unless the command has to finish what it began.
  */
-export async function runReported(program: string, body: (reported: Reported) => Promise<void>): Promise<void> {
-  // The reader closed the pipe, as `| head` does.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : exitCodes.refused))
+export async function runReported(program: string, body: (reported: Reported) => Promise<void>, finishes = false): Promise<void> {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    // The reader closed the pipe, as `| head` does.
+    const isClosed = error.code === 'EPIPE'
+    if (!(isClosed && finishes)) process.exit(isClosed ? 0 : exitCodes.refused)
+  })
   const note = (text: string): void => void process.stderr.write(`${text}\n`)
   try {
     await body({ output: createOutput(process.stdout, process.env), note })

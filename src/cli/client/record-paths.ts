@@ -5,8 +5,11 @@ import { namesOf } from './group-paths.ts'
 import { kindNamed, type ClientKind } from './kinds.ts'
 import type { PlatformClient } from './platform-client.ts'
 
+/** Stands for groups that the caller may not see. */
+const hidden = '…'
+
 /**
- * Adds `path` to records: the names from the topmost group that the caller may see down to the record, such as `acme/web/app:1.0`. Records
+ * Adds `path` to records: the names from the root group down to the record, such as `acme/web/app:1.0`. `…` stands for groups that the caller may not see. Records
  * without a name have the path of their group. Records of kinds whose tables show no path are returned as they are. Rejects with ClientError.
  */
 export async function withPaths(client: PlatformClient, kind: ClientKind, records: readonly Json[]): Promise<readonly Json[]> {
@@ -17,7 +20,8 @@ export async function withPaths(client: PlatformClient, kind: ClientKind, record
   const repos = isInRepo ? [...above.values()].flatMap((line) => line.slice(0, 1)) : []
   const names = new Map([...(await namesOf(client, kindNamed('Group'), groups)), ...(await namesOf(client, kindNamed('Repo'), repos))])
   return records.map((record) => {
-    const place = (above.get(record) ?? []).toReversed().flatMap((uid) => names.get(uid) ?? [])
+    const all = (above.get(record) ?? []).toReversed().map((uid) => names.get(uid) ?? hidden)
+    const place = all.filter((one, at) => one !== hidden || all[at - 1] !== hidden)
     const name = textOf(record['name'])
     return { ...record, path: [place.join('/'), name].filter((text) => text !== '').join(isInRepo ? ':' : '/') }
   })

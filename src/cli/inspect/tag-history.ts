@@ -1,8 +1,9 @@
 import { InvalidArgumentError, Option, type Command } from 'commander'
 import { isUid } from '../../base/uid.ts'
 import { parseAge } from '../audit.ts'
-import { clientCommand, runClient, type ClientContext } from '../client/client-command.ts'
+import { clientCommand, runChange, runClient, type ClientContext } from '../client/client-command.ts'
 import { ClientError, textOf } from '../client/client-error.ts'
+import { printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { findByPath } from '../client/places.ts'
 import { kindNamed } from '../client/kinds.ts'
@@ -46,7 +47,7 @@ export async function restore(context: ClientContext, path: string, { to, dryRun
     query: dryRun ? { validateOnly: 'true' } : {},
     body: { tag, ...('digest' in to ? to : { time: new Date(to.timeMs).toISOString() }) },
   })
-  await output.write(`tag ${path} ${dryRun ? 'would be ' : ''}restored to ${textOf(answer['digest'])}\n`)
+  await output.write(`tag ${path} ${dryRun ? 'would be ' : ''}restored to ${printable(textOf(answer['digest']))}\n`)
 }
 
 /** Parses an age such as `2h`, or a time of RFC 3339, to milliseconds since 1970. */
@@ -85,7 +86,7 @@ export function restoreCommand(program: string): Command {
     )
     .option('--dry-run', 'check everything, and change nothing')
     .action((tag: string, { digest, at, dryRun, ...options }: ConnectionOptions & { readonly digest?: string; readonly at?: number; readonly dryRun?: true }) =>
-      runClient(program, options, (context) => restore(context, tag, { to: targetOf(digest, at), dryRun: dryRun === true })),
+      runChange(program, options, (context) => restore(context, tag, { to: targetOf(digest, at), dryRun: dryRun === true })),
     )
 }
 

@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline/promises'
 import { Command, Option } from 'commander'
-import { clientCommand, runClient } from '../client/client-command.ts'
+import { clientCommand, runChange, runClient } from '../client/client-command.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { clientKinds, findKind } from '../client/kinds.ts'
 import { recordFormats, type RecordFormat } from '../client/records.ts'
@@ -64,7 +64,7 @@ function createCommand(program: string, kinds: readonly WritableKind[]): Command
     const command = kindCommand(writable, `create ${articleOf(kind.kind)}`, flags).argument(argument, words)
     return [
       addWriteOptions(command).action((path: string, options: WriteOptions) =>
-        runClient(program, connectionOf(options, flags), (context) => create(context, writable, { path, ...requestOf(options) })),
+        runChange(program, connectionOf(options, flags), (context) => create(context, writable, { path, ...requestOf(options) })),
       ),
     ]
   })
@@ -84,7 +84,7 @@ function updateCommand(program: string, kinds: readonly WritableKind[]): Command
       addWriteOptions(command)
         .addOption(new Option('--clear <field>', 'field to reset, named like its option; may be repeated').argParser(addTo).default([], 'none'))
         .action((record: string, options: WriteOptions & { readonly clear: readonly string[] }) =>
-          runClient(program, connectionOf(options, flags), (context) => update(context, writable, { record, clear: options.clear, ...requestOf(options) })),
+          runChange(program, connectionOf(options, flags), (context) => update(context, writable, { record, clear: options.clear, ...requestOf(options) })),
         ),
     ]
   })
@@ -100,7 +100,7 @@ function editCommand(program: string): Command {
     .argument('<kind>', `for example repo: ${clientKinds.length} kinds, see "${program} get --help"`)
     .argument('<record>', 'a name, a path or a uid')
     .action((kind: string, record: string, options: ConnectionOptions) =>
-      runClient(program, options, (context) => edit(context, writableNamed(kind, program), { record, env: process.env })),
+      runChange(program, options, (context) => edit(context, writableNamed(kind, program), { record, env: process.env })),
     )
 }
 
@@ -113,7 +113,7 @@ function deleteCommand(program: string, kinds: readonly WritableKind[]): Command
         .option('-y, --yes', 'delete without asking')
         .option('--dry-run', 'check everything, and delete nothing')
         .action((records: readonly string[], options: WriteOptions & { readonly yes?: true }) =>
-          runClient(program, options, (context) =>
+          runChange(program, options, (context) =>
             remove(context, writable, { records, dryRun: options.dryRun === true, confirm: options.yes === true ? () => Promise.resolve(true) : askPerson }),
           ),
         ),

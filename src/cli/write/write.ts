@@ -39,6 +39,7 @@ export async function create(context: ClientContext, writable: WritableKind, { p
   })
   if (!request.dryRun && textOf(answer['uid']) === '') throw new ClientError('the answer has no uid, so it is not from a platform API: check the URL')
   await report(context, writable.kind, { ...request, answer, done: 'created', what: path })
+  if (!request.dryRun) noteLostSecret(context, writable.kind, answer)
 }
 
 /** Changes the fields of a record that options name, and resets those in `clear`. Refused with code 10 if the record changes meanwhile. */
@@ -167,10 +168,17 @@ export async function reportSecrets({ output, note }: Reported, answer: Json, fo
   for (const name of secretFields) {
     const secret = textOf(answer[name])
     if (secret === '') continue
-    if (format === undefined) await output.write(`${name}: ${secret}\n`)
-    else note(`${name}: ${secret}`)
+    if (format === undefined) await output.write(`${name}: ${printable(secret)}\n`)
+    else note(`${name}: ${printable(secret)}`)
     note(`Keep the ${name}: it is shown only now.`)
   }
+}
+
+/** Tells that the secret of a new record is lost: the first answer did not arrive, and a repeated one never contains it. */
+export function noteLostSecret({ note }: Pick<Reported, 'note'>, { kind }: ClientKind, answer: Json): void {
+  if (kind === 'GroupInvite' && textOf(answer['code']) === '') note('The connection broke, and the code is lost: delete the invite and create another one.')
+  if (kind === 'Subscription' && textOf(answer['signing']) === 'STANDARD_WEBHOOKS' && textOf(answer['secret']) === '')
+    note('The connection broke, and the secret is lost: rotate it with POST /events/v2/subscriptions/<uid>:rotateSecret.')
 }
 
 /** Prints all fields of a record, one per line. */

@@ -1,3 +1,4 @@
+import { isPath } from '../../base/schema/uid-fields.ts'
 import { create } from '@bufbuild/protobuf'
 import { personUid } from '../../auth/oidc/issuer-name.ts'
 import { isSuspended } from '../../authz/access.ts'
@@ -79,7 +80,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   const candidates = isUid(text) ? [text] : namedGroups(tables, text).flatMap(({ uid }) => (isLeftOut(uid) ? [] : [uid]))
   const visible = candidates.filter((uid) => decide(permissions, uid, needed).kind !== 'hidden')
   const [uid, another] = visible
-  if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
+  if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 || isPath(text) })
   if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
   const decision = decide(permissions, uid, needed)
   if (decision.kind === 'denied') throw DomainError.denied(decision.missing, uid)
@@ -182,7 +183,7 @@ function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: str
   const bound = isUid(uid) ? boundAround(tables, caller.identity, uid) : []
   const counting = trustedGroups === undefined ? bound : bound.filter((group) => trustedGroups.some((known) => isWithin(group, known)))
   const isThere = tables.get('Group', uid) !== undefined
-  if (!isUid(uid) || counting.length === 0 || !isThere) throw notFound('Group', uid, { concealed: isThere })
+  if (!isUid(uid) || counting.length === 0 || !isThere) throw notFound('Group', uid, { concealed: isThere || isPath(uid) })
   if (scopes !== undefined || capabilities !== undefined) throw DomainError.denied([], uid)
   assertNotSuspended(tables, caller.permissions(), uid)
 }

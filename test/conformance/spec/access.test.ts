@@ -274,8 +274,13 @@ specSuite('Explain and ListAccess', (spec) => {
     const restricted = await spec.server.tokenFor(lead.uid, { capabilities: setOf(['roles.update']) })
     expect(await tested(team, restricted)).toEqual(['roles.update'])
     const elsewhere = await makeOrganisation(spec.server)
-    const none = [group, elsewhere.group, `${team}/${'0'.repeat(16)}`, '0'.repeat(40), roleUid('viewer')]
+    const none = [group, elsewhere.group, '0'.repeat(40), roleUid('viewer')]
     for (const resource of none) expect(await tested(resource, lead.token), resource).toEqual([])
+    // The answer is about the place, and does not tell whether there is a record.
+    expect(await tested(`${team}/${'0'.repeat(16)}`, lead.token)).toEqual(wanted)
+    const { name: theirs } = await spec.ok('GetGroup', { uid: elsewhere.group }, { token: elsewhere.token })
+    for (const path of ['path:nowhere', `path:${String(theirs)}`])
+      expectFailure(await spec.call('TestCapabilities', { resource: path }, { token: lead.token }), { code: 3, fields: ['resource'] })
     expectFailure(await spec.call('TestCapabilities', { resource: team, capabilities: wanted }), { code: 16 })
     await suspend(spec.server, group)
     expect(await tested(team, token)).toEqual([])

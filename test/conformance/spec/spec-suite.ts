@@ -109,7 +109,8 @@ export interface Failure {
   readonly message?: string
   readonly code: number
   /** Of the method; any that this part serves by default. */
-  readonly domain?: 'advisory.taproot.dev' | 'iam.taproot.dev' | 'registry.taproot.dev' | 'vulnerabilities.taproot.dev' | 'libraries.taproot.dev'
+  readonly domain?:
+    'advisory.taproot.dev' | 'audit.taproot.dev' | 'iam.taproot.dev' | 'registry.taproot.dev' | 'vulnerabilities.taproot.dev' | 'libraries.taproot.dev'
   /** One text, or a narrower one (docs/errors.md); the code's own name by default. */
   readonly reason?: string | RegExp
   /** The failing fields of code 3 in the schema's names, in order. */

@@ -71,10 +71,15 @@ specSuite('paths in place of uids', (spec) => {
       ['a member without the right', other.path('/web'), lister],
       ['a member without the right', other.path('/bew'), lister],
     ]
-    for (const rpc of ['GetGroup', 'DeleteGroup']) {
+    const requests: Readonly<Record<string, (uid: string) => JsonObject>> = {
+      GetGroup: (uid) => ({ uid }),
+      DeleteGroup: (uid) => ({ uid }),
+      CreateGroup: (parent) => ({ parent, group: { name: 'made' } }),
+    }
+    for (const [rpc, request] of Object.entries(requests)) {
       for (const [who, uid, token] of asks) {
         const requestId = freshName('ask')
-        const reply = await spec.call(rpc, { uid }, { token, requestId })
+        const reply = await spec.call(rpc, request(uid), { token, requestId })
         expectFailure(reply, { code: 5 })
         const text = JSON.stringify([reply.code, reply.message, reply.details['ResourceInfo'], reply.details['ErrorInfo']?.['reason']])
         const denied = { fields: { outcome: 'denied', subject: uids.get(uid) ?? uid } }
@@ -82,7 +87,7 @@ specSuite('paths in place of uids', (spec) => {
         answers.set(`${rpc} by ${who}`, (answers.get(`${rpc} by ${who}`) ?? new Set()).add(text.replaceAll(uid, '<path>')))
       }
     }
-    expect([...answers.values()].map(({ size }) => size)).toEqual([1, 1, 1, 1])
+    expect([...answers.values()].map(({ size }) => size)).toEqual([1, 1, 1, 1, 1, 1])
   })
 
   // docs/spec/resources.md#paths
@@ -128,6 +133,42 @@ specSuite('paths in place of uids', (spec) => {
   })
 
   // docs/spec/resources.md#paths
+  test('a path stands for a built-in role only where nothing but a role is taken', async () => {
+    const operator = await spec.server.operatorToken()
+    const group = uidOf(ok(await spec.call('CreateGroup', { group: { name: 'viewer' } }, { token: operator })))
+    const access = await spec.call('ListAccess', { resource: 'path:viewer' }, { token: operator })
+    expect(itemsOf(ok(access), 'access')).not.toEqual([])
+    expect(uidOf(ok(await spec.call('GetGroup', { uid: 'path:viewer' }, { token: operator })))).toBe(group)
+    expect(uidOf(ok(await spec.call('GetRole', { uid: 'path:viewer' }, { token: operator })))).toBe(roleUid('viewer'))
+    ok(await spec.call('DeleteGroup', { uid: group }, { token: operator }))
+  })
+
+  // docs/spec/resources.md#paths
+  test('a path finds the audit events of a record, and an actor has none', async () => {
+    const { web, call, path } = await makeTree()
+    const events = async (request: JsonObject) => itemsOf(ok(await call('ListAuditEvents', request)), 'events').map(({ resource }) => resource)
+    await expect.poll(() => events({ resource: path('/web') })).toEqual([web])
+    expectFailure(await call('ListAuditEvents', { actor: path('/web') }), { code: 3, fields: ['actor'], domain: 'audit.taproot.dev' })
+  })
+
+  // docs/spec/resources.md#paths
+  test('the paths of a change lead through a limited number of records', async () => {
+    const { group, web, call, make, path } = await makeTree()
+    const exceptions: JsonObject[] = []
+    for (let at = 0; at < 60; at++) {
+      await make('CreateRepo', { parent: web, repo: { name: `app-${at}` } })
+      exceptions.push({ repoUid: path(`/web/app-${at}`), endTime: '2027-06-01T00:00:00Z', reason: 'later' })
+    }
+    const policy = (some: JsonObject[]) =>
+      call('CreatePullPolicy', { parent: group, pullPolicy: { name: freshName('policy'), rules: [{ denyDeprecated: true, mode: 'AUDIT' }], exceptions: some } })
+    // Both groups above are on each path.
+    expect(ok(await policy(exceptions.slice(0, 58)))).toBeDefined()
+    const refused = await policy(exceptions)
+    expectFailure(refused, { code: 3 })
+    expect(refused.message).toContain('at most 60 records')
+  })
+
+  // docs/spec/resources.md#paths
   test('a request may have 100 paths', async () => {
     const { call, path } = await makeTree()
     const list = (count: number) => call('ListGroups', { uidp: { ids: Array.from({ length: count }, () => path('/web')) } })
@@ -152,6 +193,13 @@ specSuite('paths in place of uids', (spec) => {
     })
     expectFailure(await call('DeleteRepo', { uid: path('/web/ci') }), { code: 10, reason: 'PATH_CHANGED' })
     expect(uidOf(ok(await call('GetRepo', { uid: path('/old/ci') })))).toBe(uidOf(made))
+    // The record is deleted and made again: the path tells more than the missing uid.
+    const next = uidOf(ok(await call('GetGroup', { uid: path('/web') })))
+    meanwhile(async () => {
+      await make('DeleteGroup', { uid: next }).catch(() => undefined)
+      await make('CreateGroup', { parent: path(), group: { name: 'web' } })
+    })
+    expectFailure(await call('CreateRepo', { parent: path('/web'), repo: { name: 'ci' } }), { code: 10, reason: 'PATH_CHANGED' })
   })
 
   // docs/spec/conventions.md#idempotency-keys

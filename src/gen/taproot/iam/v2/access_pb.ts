@@ -339,7 +339,7 @@ export const TestCapabilitiesRequestSchema: GenMessage<TestCapabilitiesRequest> 
 export type TestCapabilitiesResponse = Message<"taproot.iam.v2.TestCapabilitiesResponse"> & {
   /**
    * The capabilities of the request that the caller holds, in the order of the request and with its spelling.
-   * Empty if the resource does not exist, if no role of the caller applies there, or if its organisation is suspended.
+   * Empty if no role of the caller applies there, or if the organisation is suspended. It does not tell whether the resource exists.
    *
    * @generated from field: repeated string capabilities = 1;
    */
