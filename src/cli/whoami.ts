@@ -1,7 +1,7 @@
 import { Option, type Command } from 'commander'
 import { isUid, rootOf } from '../base/uid.ts'
 import { clientCommand, runClient, type ClientContext } from './client/client-command.ts'
-import { ClientError, isJson, textOf, type Json } from './client/client-error.ts'
+import { ClientError, isJson, objectOf, textOf, textsOf, type Json } from './client/client-error.ts'
 import { ageText, printable, alignedLine, columnWidths } from './client/columns.ts'
 import type { ConnectionOptions } from './client/connection.ts'
 import { groupPaths } from './client/group-paths.ts'
@@ -53,7 +53,7 @@ export async function readCaller(client: PlatformClient, token: string): Promise
     identity: { uid, name },
     signedInAs: signInOf(claims),
     organisation: organisation === undefined ? undefined : { uid: organisation, name: paths.get(organisation) },
-    audience: textsOf(claims['aud'] ?? answer['audience']),
+    audience: textsOf([claims['aud'] ?? answer['audience']].flat()),
     email: textOf(answer['email']),
     issueTime: textOf(answer['issuedAt']),
     expirationTime: textOf(answer['expiry']),
@@ -93,16 +93,8 @@ function signInOf(claims: Json): WhoAmICaller['signedInAs'] {
   return typeof iss === 'string' && typeof sub === 'string' ? { issuer: iss, subject: sub } : undefined
 }
 
-function objectOf(value: unknown): Json {
-  return isJson(value) ? value : {}
-}
-
 function membersOf(value: unknown): readonly Json[] {
   return Array.isArray(value) ? value.filter(isJson) : []
-}
-
-function textsOf(value: unknown): readonly string[] {
-  return [value].flat().filter((text) => typeof text === 'string')
 }
 
 const formats = ['table', 'json', 'yaml'] as const

@@ -54,6 +54,16 @@ export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
 
+/** Returns the strings of a list. Of any other value, an empty list. */
+export function textsOf(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.filter((text) => typeof text === 'string') : []
+}
+
+/** Returns the value if it is a JSON object, otherwise an empty one. */
+export function objectOf(value: unknown): Json {
+  return isJson(value) ? value : {}
+}
+
 /** True for a JSON object. */
 export function isJson(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value)

@@ -136,7 +136,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
       column('ERROR', 'lastError', 'words'),
     ],
   },
-  Access: { columns: [bound, column('ROLE', 'role.name'), column('GROUP', 'group.name'), age] },
+  Access: { columns: [bound, column('ROLE', 'role.name'), group, age] },
   TagHistoryRecord: { columns: [column('TIME', 'updateTimestamp'), column('DIGEST', 'digest')] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [group, uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },

@@ -1,12 +1,12 @@
 import { Option, type Command } from 'commander'
 import { clientCommand, runClient, type ClientContext } from '../client/client-command.ts'
-import { isJson, textOf, type Json } from '../client/client-error.ts'
+import { isJson, objectOf, textOf, textsOf, type Json } from '../client/client-error.ts'
 import { printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
-import { groupPaths } from '../client/group-paths.ts'
 import { kindNamed } from '../client/kinds.ts'
 import { jsonText, yamlText } from '../client/output.ts'
 import { findPlace } from '../client/places.ts'
+import { withPaths } from '../client/record-paths.ts'
 import { printRecords, type RecordFormat } from '../client/records.ts'
 import { findRecord } from '../get.ts'
 
@@ -15,6 +15,9 @@ export async function resourceUid({ client }: ClientContext, resource: string): 
   if (/:[^/:]*$/.test(resource)) return textOf((await findRecord(client, kindNamed('Tag'), { record: resource, filter: [] }))['uid'])
   return (await findPlace(client, resource, ['Group', 'Repo'])).uid
 }
+
+/** Access is shown as role bindings are. */
+const accessKind = { kind: 'Access', parents: ['Group'] }
 
 /** The access to print. */
 export interface AccessRequest {
@@ -32,21 +35,12 @@ export async function printAccess(context: ClientContext, { resource, capability
   const pages = async function* (): AsyncGenerator<readonly Json[]> {
     for await (const { records, answer } of client.pages('/iam/v2/access', 'access', query)) {
       withheld = textsOf(answer['withheldGroups'])
-      yield format === 'table' ? await withPaths(context, records) : records
+      yield format === 'table' ? await withPaths(client, accessKind, records) : records
     }
   }
-  const count = await printRecords(pages(), format, { output, kind: { kind: 'Access' }, nowMs: clock.now() })
+  const count = await printRecords(pages(), format, { output, kind: accessKind, nowMs: clock.now() })
   if (count === 0 && format === 'table') note('no access that you may see')
   noteWithheld(context, withheld)
-}
-
-/** Replaces the name of each group by its path. */
-async function withPaths({ client }: ClientContext, records: readonly Json[]): Promise<readonly Json[]> {
-  const paths = await groupPaths(
-    client,
-    records.map(({ group }) => memberOf(group, 'uid')),
-  )
-  return records.map((record) => ({ ...record, group: { name: paths.get(memberOf(record['group'], 'uid')) ?? memberOf(record['group'], 'name') } }))
 }
 
 function noteWithheld({ note }: ClientContext, groups: readonly string[]): void {
@@ -98,27 +92,14 @@ async function explanationLines(
   { answer, identity, resource }: { readonly answer: Json; readonly identity: string; readonly resource: string },
 ): Promise<readonly string[]> {
   const bindings = Array.isArray(answer['bindings']) ? answer['bindings'].filter(isJson) : []
-  const paths = await groupPaths(
-    client,
-    bindings.map(({ group }) => memberOf(group, 'uid')),
-  )
   const verdict = answer['allowed'] === true ? 'yes' : `no: ${obstacles[textOf(answer['obstacle'])] ?? 'the API does not say why'}`
   return [
     `${identity} has ${textOf(answer['capability'])} at ${resource}: ${verdict}`,
-    ...bindings.map(({ uid, group, role, effect }) => {
-      const place = paths.get(memberOf(group, 'uid')) ?? memberOf(group, 'name')
-      return `  ${memberOf(role, 'name')} on ${place} ${effects[textOf(effect)] ?? textOf(effect)} (${textOf(uid)})`
-    }),
+    ...(await withPaths(client, accessKind, bindings)).map(
+      ({ uid, path, role, effect }) => `  ${textOf(objectOf(role)['name'])} on ${textOf(path)} ${effects[textOf(effect)] ?? textOf(effect)} (${textOf(uid)})`,
+    ),
     ...(answer['inherited'] === true ? ['  a role binding on a group above, which you may not see, grants it'] : []),
   ]
-}
-
-function memberOf(value: unknown, member: string): string {
-  return isJson(value) ? textOf(value[member]) : ''
-}
-
-function textsOf(value: unknown): readonly string[] {
-  return Array.isArray(value) ? value.filter((text) => typeof text === 'string') : []
 }
 
 /** Describes the argument for a resource. */
