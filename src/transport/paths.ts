@@ -104,15 +104,11 @@ function hasPath(value: unknown, members: readonly string[], at = 0): boolean {
   return typeof value === 'object' && value !== null && member !== undefined && hasPath((value as Readonly<Record<string, unknown>>)[member], members, at + 1)
 }
 
-/** Replaces the paths in a value, or in what it contains below these members. */
-function replaced(value: unknown, members: readonly string[], replace: (path: string) => string): unknown {
-  if (typeof value === 'string') return isPath(value) ? replace(value) : value
-  if (Array.isArray(value)) return value.map((item: unknown) => replaced(item, members, replace))
-  const [member, ...rest] = members
-  if (typeof value !== 'object' || value === null || member === undefined) return value
-  const fields = value as Record<string, unknown>
-  fields[member] = replaced(fields[member], rest, replace)
-  return fields
+/** Returns the name of a field in errors, such as `exceptions[2].repo_uid`. `positions` has a member's position in its list; undefined for a member without a list. */
+function nameAt({ members, name }: UidField, positions: readonly (number | undefined)[]): string {
+  const names = name.split('.')
+  const above = members.length - names.length
+  return names.map((one, at) => (positions[at + above] === undefined ? one : `${one}[${positions[at + above]}]`)).join('.')
 }
 
 /** Replaces the paths of one request. */
@@ -130,12 +126,26 @@ class Resolution {
     this.#permissions = permissions
   }
 
+  /**
+   * Replaces the paths in a value, or in what it contains below the members of a field that are left. `positions` are those of the members so far. Throws code 3.
+   */
+  replaced(field: UidField, value: unknown, positions: readonly (number | undefined)[] = []): unknown {
+    if (typeof value === 'string') return isPath(value) ? this.#uidOf(field, value, positions) : value
+    if (Array.isArray(value)) return value.map((item: unknown, at) => this.replaced(field, item, [...positions.slice(0, -1), at]))
+    const member = field.members[positions.length]
+    if (typeof value !== 'object' || value === null || member === undefined) return value
+    const fields = value as Record<string, unknown>
+    fields[member] = this.replaced(field, fields[member], [...positions, undefined])
+    return fields
+  }
+
   /** Returns the uid to which a path leads, and the path itself if it leads to no record that the caller can see. Throws code 3. */
-  uidOf(field: UidField, text: string): string {
-    if (field.kinds.length === 0) throw DomainError.invalid(field.name, 'must be a uid: only groups, repos, roles and identity providers have paths')
-    if (++this.#count > maxPaths) throw DomainError.invalid(field.name, `a request may have at most ${maxPaths} paths`)
+  #uidOf(field: UidField, text: string, positions: readonly (number | undefined)[]): string {
+    const named = { ...field, name: nameAt(field, positions) }
+    if (field.kinds.length === 0) throw DomainError.invalid(named.name, 'must be a uid: only groups, repos, roles and identity providers have paths')
+    if (++this.#count > maxPaths) throw DomainError.invalid(named.name, `a request may have at most ${maxPaths} paths`)
     const key = `${field.kinds.join()} ${text}`
-    const known = this.#known.get(key) ?? this.#lookUp(field, text)
+    const known = this.#known.get(key) ?? this.#lookUp(named, text)
     this.#known.set(key, known)
     return known
   }
@@ -191,6 +201,6 @@ export function resolvePaths(
   if (!fields.some(({ members }) => hasPath(asked, members))) return undefined
   const resolution = new Resolution(cache, permissions())
   const message = clone(method.input, asked)
-  for (const field of fields) replaced(message, field.members, (text) => resolution.uidOf(field, text))
+  for (const field of fields) resolution.replaced(field, message)
   return { message, hidden: resolution.hidden, guard: () => resolution.guard() }
 }

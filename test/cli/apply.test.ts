@@ -241,6 +241,7 @@ repo/${path}/app would be created
     ['no kind', 'path: a/b', /document 1: kind: is required/],
     ['an unknown kind', 'kind: grup\npath: a', /document 1: there is no kind "grup": did you mean group\?/],
     ['a kind that cannot be applied', 'kind: tag\npath: a:1', /document 1: kind: tags cannot be applied/],
+    ['a misspelt path', 'kind: group\npaht: a', /document 1: paht: there is no such field that can be set: did you mean path\?/],
     ['no path', 'kind: group', /document 1: path: is required/],
     ['no group', 'kind: repo\npath: app', /document 1: a repo needs a parent/],
     ['an unknown field', 'kind: repo\npath: a/b\ndescripton: x', /document 1: descripton: there is no such field that can be set: did you mean description\?/],

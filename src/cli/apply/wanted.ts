@@ -50,6 +50,9 @@ export interface WantedRecord {
 /** Kinds without names whose records can be recognised by other fields. */
 export const recognised: ReadonlySet<string> = new Set(['RoleBinding', 'Subscription'])
 
+/** Members of a document that are not fields of its record. */
+const ownMembers = ['kind', 'path', 'uid', 'suspend']
+
 /** Fields of a spec that concern the object in its cluster only. */
 const objectFields: ReadonlySet<string> = new Set(['deletionPolicy', 'adoptionPolicy'])
 
@@ -77,13 +80,14 @@ function fromRecord({ place, value }: InputDocument): WantedRecord {
   const { kind: kindName, path: pathText, uid, suspend, ...fields } = value
   const writable = appliedKind(textOf(kindName))
   const { kind } = writable.kind
+  // Before the path, which may be what is misspelt.
+  const { row, references, spec } = splitFields(writable, fields)
   const path = textOf(pathText)
   if (path === '') throw new ClientError('path: is required, as text such as acme/web')
   if (uid !== undefined && !isUid(textOf(uid))) throw new ClientError('uid: is not a uid')
   if (suspend !== undefined && (kind !== 'Subscription' || typeof suspend !== 'boolean'))
     throw new ClientError('suspend: is true or false, and only subscriptions have it')
   const { parent, name } = writable.isNamedByPath ? splitPath(writable.kind, path) : { parent: path, name: undefined }
-  const { row, references, spec } = splitFields(writable, fields)
   return {
     place,
     writable,
@@ -103,6 +107,8 @@ function splitFields({ kind: { kind }, create }: WritableKind, fields: Json): Pi
   const flags = (create?.flags ?? []).filter(({ reference }) => reference !== undefined)
   const references: Record<string, RecordReference> = {}
   const spec: Record<string, unknown> = { ...fields }
+  const settable = specFields({ record: kind, withheld: [] }).flatMap(({ jsonName }) => (jsonName === 'name' ? [] : [jsonName]))
+  assertKnown(Object.keys(spec), [...settable, ...flags.map(shortName), ...ownMembers], '')
   for (const flag of flags) {
     const { field, reference = '' } = flag
     for (const key of [field.jsonName, shortName(flag)]) {
@@ -114,8 +120,6 @@ function splitFields({ kind: { kind }, create }: WritableKind, fields: Json): Pi
     if (kind === 'RoleBinding' && references[field.name] === undefined) throw new ClientError(`${shortName(flag)}: is required`)
   }
   const row = { record: kind, withheld: flags.map(({ field }) => field.name) }
-  const settable = specFields(row).flatMap(({ jsonName }) => (jsonName === 'name' ? [] : [jsonName]))
-  assertKnown(Object.keys(spec), [...settable, ...flags.map(shortName)], '')
   return { row, references, spec }
 }
 

@@ -173,7 +173,7 @@ specSuite('paths in place of uids', (spec) => {
     const { call, path } = await makeTree()
     const list = (count: number) => call('ListGroups', { uidp: { ids: Array.from({ length: count }, () => path('/web')) } })
     expect(itemsOf(ok(await list(100)), 'groups')).toHaveLength(1)
-    expectFailure(await list(101), { code: 3, fields: ['uidp.ids'] })
+    expectFailure(await list(101), { code: 3, fields: ['uidp.ids[100]'] })
   })
 
   // docs/spec/resources.md#paths
@@ -200,6 +200,16 @@ specSuite('paths in place of uids', (spec) => {
       await make('CreateGroup', { parent: path(), group: { name: 'web' } })
     })
     expectFailure(await call('CreateRepo', { parent: path('/web'), repo: { name: 'ci' } }), { code: 10, reason: 'PATH_CHANGED' })
+  })
+
+  // docs/spec/resources.md#paths
+  test('an error names the position of a path in its list', async () => {
+    const { group, call, path } = await makeTree()
+    const bindings = ['a'.repeat(40), path('/web')].map((identityUid) => ({ roleBinding: { identityUid, roleUid: roleUid('viewer') } }))
+    expectFailure(await call('BatchCreateRoleBindings', { parent: group, requests: bindings }), {
+      code: 3,
+      fields: ['requests[1].role_binding.identity_uid'],
+    })
   })
 
   // docs/spec/conventions.md#idempotency-keys
