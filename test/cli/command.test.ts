@@ -127,16 +127,31 @@ describe('the client commands against a server', () => {
     expect(await run(['config'])).toMatchObject({ code: 0, stderr: '' })
   })
 
-  test('client commands end silently if the reader of their output closes the pipe', async () => {
-    await makeGroups(server, mine.group, 1_000)
+  /** Runs a line of a shell in which `taproot` is the command. */
+  const runShell = async (line: string): Promise<[stdout: string, stderr: string]> => {
     const program = resolve(import.meta.dirname, '../../src/cli/taproot.ts')
-    const child = spawn('sh', ['-c', `"$0" --disable-warning=ExperimentalWarning "$1" get groups -o json | head -1; echo "ended"`, process.execPath, program], {
-      env: { ...programEnvironment(), ...env },
+    const child = spawn('sh', ['-c', `taproot() { "$node" --disable-warning=ExperimentalWarning "$program" "$@"; }; ${line}`], {
+      env: { ...programEnvironment(), ...env, node: process.execPath, program },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
     await once(child, 'close')
-    expect([await stdout, await stderr]).toEqual(['[\nended\n', ''])
+    return [await stdout, await stderr]
+  }
+
+  test('client commands end silently if the reader of their output closes the pipe', async () => {
+    await makeGroups(server, mine.group, 1_000)
+    expect(await runShell('taproot get groups -o json | head -1; echo "ended"')).toEqual(['[\nended\n', ''])
+  })
+
+  test('a command that changes records finishes if the reader of its output closes the pipe', async () => {
+    const paths = ['one', 'two', 'three'].map((name) => `${mine.name}/piped-${name}`)
+    const documents = paths.map((path) => `{kind: group, path: ${path}}`).join()
+    const shown = async (): Promise<string[]> => (await run(['get', 'groups', '-o', 'wide', '--in', mine.group], env)).stdout.match(/\S+\/piped-\w+/g) ?? []
+    expect(await runShell(`echo '[${documents}]' | taproot apply -f - | true`)).toEqual(['', ''])
+    expect((await shown()).toSorted()).toEqual(paths.toSorted())
+    expect(await runShell(`taproot delete groups --yes ${paths.join(' ')} | true`)).toEqual(['', ''])
+    expect(await shown()).toEqual([])
   })
 
   describeWithPart('kubectl', 'kubectl', () => {

@@ -5,9 +5,10 @@ import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Json } from '../../src/cli/client/client-error.ts'
-import { createPlatformClient } from '../../src/cli/client/platform-client.ts'
+import { createPlatformClient, type PlatformClient } from '../../src/cli/client/platform-client.ts'
 import { findKind } from '../../src/cli/client/kinds.ts'
 import { findRecord } from '../../src/cli/get.ts'
+import { printAccess } from '../../src/cli/inspect/access.ts'
 import { edit } from '../../src/cli/write/edit.ts'
 import { recordOf, type GivenFlags } from '../../src/cli/write/field-flags.ts'
 import { writableKinds, type WritableKind } from '../../src/cli/write/writable-kinds.ts'
@@ -132,6 +133,33 @@ describe('commands that change records', () => {
     await create(context, kindOf('groupinvite'), { path: mine.name, flags: { role: 'viewer', ttl: '1d' }, dryRun: false, format: 'name' })
     expect(context.printed()).toMatch(/^[0-9a-f/]+\n$/)
     expect(context.notes).toEqual([expect.stringMatching(/^code: \S+$/), 'Keep the code: it is shown only now.'])
+  })
+
+  test('a secret whose first answer was lost is missed', async () => {
+    const own = contextOf(world.server, mine.token)
+    const call: PlatformClient['call'] = async (one) => {
+      const { secret: _secret, code: _code, ...answer } = await own.client.call(one)
+      return answer
+    }
+    const without = async (kind: string, flags: GivenFlags): Promise<readonly string[]> => {
+      context = { ...contextOf(world.server, mine.token), client: { ...own.client, call } }
+      await create(context, kindOf(kind), { path: mine.name, flags, dryRun: false, format: undefined })
+      return context.notes
+    }
+    const sink = 'https://sink.example/lost'
+    expect(await without('subscription', { sink, signing: 'standard-webhooks' })).toEqual([expect.stringMatching(/the secret is lost: rotate it with POST/)])
+    expect(await without('groupinvite', { role: 'viewer', ttl: '1d' })).toEqual([expect.stringMatching(/the code is lost: delete the invite/)])
+    expect(await without('subscription', { sink: `${sink}-not` })).toEqual([])
+  })
+
+  test('a path of a group and of a repo is refused where both can be meant', async () => {
+    const path = `${mine.name}/both`
+    await make('group', path)
+    await make('repo', path)
+    await expect(printAccess(context, { resource: path, capability: undefined, format: 'table' })).rejects.toThrow(
+      `${path} is the path of a group and of a repo: use the uid`,
+    )
+    expect(await make('tag', `${path}:1.0`, { digest })).toMatch(/ created /)
   })
 
   test('a name that two records in one place have is refused, whatever is asked', async () => {
