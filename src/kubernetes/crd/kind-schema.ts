@@ -48,7 +48,7 @@ const ownFields: Readonly<
     fields: {
       suspend: {
         description:
-          'If true, pauses deliveries. Events then wait for as long as events are stored. Setting it back to false also ends a pause for another reason.',
+          'If true, pauses deliveries. Events then wait for as long as events are stored. A change from true to false ends each pause, whatever its reason. Otherwise, false leaves a pause as it is.',
         type: 'boolean',
       },
       secretName: {
