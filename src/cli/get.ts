@@ -6,7 +6,7 @@ import type { ConnectionOptions } from './client/connection.ts'
 import { clientKinds, findKind, type ClientKind } from './client/kinds.ts'
 import { findByPath, findGroup, findPlace } from './client/places.ts'
 import type { PlatformClient, ClientQuery } from './client/platform-client.ts'
-import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
+import { formatOption, recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
 import { withPaths } from './client/record-paths.ts'
 import { UsageError } from './exit-codes.ts'
 
@@ -18,6 +18,16 @@ interface ListSelection {
   readonly filter: readonly string[]
   readonly orderBy?: string
   readonly limit?: number
+  /** Only records with these uids. */
+  readonly ids?: readonly string[]
+}
+
+/** A list, and what of it is asked for. */
+interface ListPlace {
+  readonly path: string
+  readonly query: ClientQuery
+  /** The uid of the group that all records are in; undefined if there is no such group, or if it is not known. */
+  readonly group?: string
 }
 
 /** The records to print. */
@@ -27,14 +37,19 @@ export interface GetRequest extends ListSelection {
   /** Name, path or uid of one record; undefined for a list. */
   readonly record: string | undefined
   readonly format: RecordFormat
+  /** Prints each change after the list, until `signal` aborts; without a signal for ever. */
+  readonly watch?: true
+  readonly signal?: AbortSignal
 }
 
 /**
  * Prints one record, or a list of the records that the caller can see. Rejects with UsageError or ClientError. A name that matches no
  * record, or several, is a ClientError.
  */
-export async function get({ program, client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
+export async function get(context: ClientContext, request: GetRequest): Promise<void> {
+  const { program, client, output, note, clock } = context
   const kind = findKind(request.kind, program)
+  if (request.watch === true) return await watch(context, kind, request)
   const printing: RecordPrinting = { output, kind, nowMs: clock.now() }
   if (request.record !== undefined) {
     const found = await findRecord(client, kind, { ...request, record: request.record })
@@ -42,9 +57,23 @@ export async function get({ program, client, output, note, clock }: ClientContex
     await printRecord(shown, request.format, printing)
     return
   }
-  const pages = await listed(client, kind, request)
-  const count = await printRecords(isTable(request.format) ? pagesWithPaths(client, kind, pages) : pages, request.format, printing)
+  const { pages } = await listed(client, kind, request)
+  const count = await printRecords(isTable(request.format) ? pagesWithPaths(client, kind, pages()) : pages(), request.format, printing)
   if (count === 0 && isTable(request.format)) note(`no ${kind.words} that you may see`)
+}
+
+/** Prints the records of a list, or one record, and then each change. */
+async function watch(context: ClientContext, kind: ClientKind, request: GetRequest): Promise<void> {
+  const { client } = context
+  const { record, format, signal, limit, orderBy } = request
+  if (limit !== undefined || orderBy !== undefined) throw new UsageError('--watch prints changes as they happen: remove --limit and --order-by')
+  // Loaded when needed.
+  const { watchedTypes, watchRecords } = await import('./inspect/watch.ts')
+  const types = watchedTypes(kind)
+  const one = record === undefined ? undefined : textOf((await findRecord(client, kind, { ...request, record }))['uid'])
+  const { pages, group } = await listed(client, kind, one === undefined ? request : { filter: [], ids: [one] })
+  const list = (): AsyncIterable<readonly Json[]> => (isTable(format) ? pagesWithPaths(client, kind, pages()) : pages())
+  await watchRecords(context, { kind, types, list, group, format, ...(signal !== undefined && { signal }) })
 }
 
 function isTable(format: RecordFormat): boolean {
@@ -55,14 +84,19 @@ async function* pagesWithPaths(client: PlatformClient, kind: ClientKind, pages: 
   for await (const page of pages) yield await withPaths(client, kind, page)
 }
 
-/** Returns the pages of a list, with at most `limit` records. Rejects if its place does not exist. */
-async function listed(client: PlatformClient, kind: ClientKind, request: ListSelection): Promise<AsyncIterable<readonly Json[]>> {
-  const { path, query } = await placeOf(client, kind, request)
-  const { limit = Infinity, orderBy } = request
+/** Returns what reads the pages of a list, with at most `limit` records, and the group that it is of. Rejects if its place does not exist. */
+async function listed(
+  client: PlatformClient,
+  kind: ClientKind,
+  request: ListSelection,
+): Promise<{ pages: () => AsyncIterable<readonly Json[]>; group: string | undefined }> {
+  const { path, query, group } = await placeOf(client, kind, request)
+  const { limit = Infinity, orderBy, ids } = request
   const size: ClientQuery = limit < 200 ? { page_size: String(limit) } : {}
   const order: ClientQuery = orderBy === undefined ? {} : { order_by: orderBy }
-  const pages = client.pages(path, kind.member, { ...query, ...filtersOf(kind, request.filter), ...order, ...size })
-  return cutPages(pages, limit)
+  const only: ClientQuery = ids === undefined ? {} : { 'uidp.ids': ids }
+  const whole = { ...query, ...only, ...filtersOf(kind, request.filter), ...order, ...size }
+  return { pages: () => cutPages(client.pages(path, kind.member, whole), limit), group }
 }
 
 async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: number): AsyncGenerator<readonly Json[]> {
@@ -75,7 +109,7 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
 }
 
 /** Returns the path of a list, and the query parameters for its place. */
-async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
+async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<ListPlace> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
     const [parent = ''] = parents
@@ -88,10 +122,12 @@ async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, de
   }
   if (place === undefined) return { path: listPath, query: {} }
   const found = await findPlace(client, place, ['Group', ...parents])
-  if (descendants === true) return { path: listPath, query: { 'uidp.descendants_of': found.uid } }
+  const isGroup = found.kind === 'Group' || !parents.includes('Repo')
+  const group = isGroup ? { group: found.uid } : {}
+  if (descendants === true) return { path: listPath, query: { 'uidp.descendants_of': found.uid }, ...group }
   if (found.kind !== undefined && !parents.includes(found.kind))
     throw new UsageError(`no ${kind.words} are directly in a group: add --descendants to list all below it`)
-  return { path: listPath, query: { 'uidp.children_of': found.uid } }
+  return { path: listPath, query: { 'uidp.children_of': found.uid }, ...group }
 }
 
 function filtersOf(kind: ClientKind, filters: readonly string[]): ClientQuery {
@@ -141,7 +177,7 @@ async function findByName(client: PlatformClient, kind: ClientKind, request: Lis
   throw new ClientError(`there is no ${kind.kind.toLowerCase()} ${request.record} that you may see`, { code: 5 })
 }
 
-type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordFormat }
+type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordFormat; readonly watch?: true }
 
 /** Creates the command `get`. `program` is `taproot` or `kubectl taproot`. */
 export function getCommand(program: string): Command {
@@ -153,7 +189,8 @@ export function getCommand(program: string): Command {
     .addOption(new Option('--filter <field=value>', 'list only records with this value; may be repeated').argParser(addFilter).default([], 'none'))
     .option('--order-by <fields>', 'such as "name desc,created_at"')
     .option('--limit <number>', 'print at most this many', parseCount)
-    .addOption(new Option('-o, --output <format>', 'output format').choices(recordFormats).default('table'))
+    .option('-w, --watch', 'then print each change, until the command is stopped')
+    .addOption(formatOption('output format', recordFormats).default('table'))
     .addHelpText('after', () => `\n${kindList()}\n\nExamples:\n${examples(program)}`)
     .action((kind: string, record: string | undefined, options: GetOptions) =>
       runClient(program, options, (context) => get(context, { kind, record, ...options, format: options.output })),

@@ -1,4 +1,4 @@
-import { Option, type Command } from 'commander'
+import type { Command } from 'commander'
 import { isUid, rootOf } from '../base/uid.ts'
 import { clientCommand, runClient, type ClientContext } from './client/client-command.ts'
 import { ClientError, isJson, objectOf, textOf, textsOf, type Json } from './client/client-error.ts'
@@ -6,8 +6,8 @@ import { ageText, printable, alignedLine, columnWidths } from './client/columns.
 import type { ConnectionOptions } from './client/connection.ts'
 import { groupPaths } from './client/group-paths.ts'
 import { kindNamed } from './client/kinds.ts'
-import { jsonText, yamlText } from './client/output.ts'
 import type { PlatformClient } from './client/platform-client.ts'
+import { formatOption, printRecord, type RecordFormat } from './client/records.ts'
 import { claimsOf } from './sign-in/context-token.ts'
 
 /** Uid of a record, and its name if the caller can see it. */
@@ -97,20 +97,18 @@ function membersOf(value: unknown): readonly Json[] {
   return Array.isArray(value) ? value.filter(isJson) : []
 }
 
-const formats = ['table', 'json', 'yaml'] as const
-
 /** Creates the command `whoami`. `program` is the name on the command line. */
 export function whoamiCommand(program: string): Command {
   return clientCommand('whoami', 'print the identity, expiry and roles of the token')
-    .addOption(new Option('-o, --output <format>', 'output format').choices(formats).default('table'))
-    .action((options: ConnectionOptions & { output: (typeof formats)[number] }) => runClient(program, options, (context) => whoami(context, options.output)))
+    .addOption(formatOption('output format', ['table', 'json', 'yaml']).default('table'))
+    .action((options: ConnectionOptions & { output: RecordFormat }) => runClient(program, options, (context) => whoami(context, options.output)))
 }
 
 /** Prints the caller's identity, expiry and roles. Rejects with ClientError. */
-export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
+export async function whoami({ client, token, output, clock }: ClientContext, format: RecordFormat): Promise<void> {
   const caller = await readCaller(client, await token())
-  const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()
-  await output.write(await text)
+  if (format === 'table') await output.write(factsText(caller, clock.now()))
+  else await printRecord({ ...caller }, format, { output, kind: { kind: 'Caller' }, nowMs: clock.now() })
 }
 
 /** Returns the lines for a terminal: the `first` facts, then those of the caller. */

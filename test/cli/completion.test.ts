@@ -20,7 +20,7 @@ test.for([
   ['kinds', ['get', 'r'], ['repos', 'roles']],
   ['nothing after the kind', ['get', 'repos', ''], []],
   ['options', ['login', '--token'], ['--token-file', '--token-env']],
-  ['values of an option', ['get', '-o', 'j'], ['json']],
+  ['values of an option', ['get', '-o', 'j'], ['json', 'jsonpath=']],
   ['contexts of an option', ['get', 'repos', '--context', ''], ['example.com']],
   ['contexts of an argument', ['context', 'use', ''], ['example.com']],
   ['no command as the value of an option', ['get', '--in', 'r'], []],
@@ -30,7 +30,7 @@ test.for([
 
 /** How a person would type in each shell: prints the command line when it is completed, or its last word. */
 const sessions = {
-  bash: ['bash', '-c', 'source <(taproot completion bash); COMP_WORDS=(taproot get groups -o js); COMP_CWORD=4; _taproot; echo "${COMPREPLY[@]}"'],
+  bash: ['bash', '-c', 'source <(taproot completion bash); COMP_WORDS=(taproot get groups -o ya); COMP_CWORD=4; _taproot; echo "${COMPREPLY[@]}"'],
   zsh: [
     'zsh',
     '-f',
@@ -38,9 +38,9 @@ const sessions = {
     // A terminal, in which the tab completes, and ^A then puts "print" before the line.
     `zmodload zsh/zpty; zpty shell zsh -f -i; expect() { zpty -r shell answer "*$1*" }
     zpty -w shell $'PS1= PS2= RPS1=; autoload -Uz compinit; compinit -D -u; bindkey -e; source <(taproot completion zsh); print rea""dy'; expect ready
-    zpty -w shell $'taproot get groups -o js\t\x01print line: '; expect 'line: taproot get groups -o json'; print json`,
+    zpty -w shell $'taproot get groups -o ya\t\x01print line: '; expect 'line: taproot get groups -o yaml'; print yaml`,
   ],
-  fish: ['fish', '--no-config', '-c', "taproot completion fish | source; complete -C 'taproot get groups -o js'"],
+  fish: ['fish', '--no-config', '-c', "taproot completion fish | source; complete -C 'taproot get groups -o ya'"],
 } as const
 
 test.for(Object.entries(sessions))('%s completes a command line with the script', async ([shell, [program, ...words]]) => {
@@ -51,5 +51,5 @@ test.for(Object.entries(sessions))('%s completes a command line with the script'
   await chmod(own, 0o755)
   const env = programEnvironment()
   const child = spawn(program, words, { env: { ...env, PATH: `${folder}:${env['PATH'] ?? ''}` }, stdio: ['ignore', 'pipe', 'inherit'], timeout: 120_000 })
-  expect(await text(child.stdout)).toBe('json\n')
+  expect(await text(child.stdout)).toBe('yaml\n')
 })

@@ -1,8 +1,10 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { get, type GetRequest } from '../../src/cli/get.ts'
 import { printAccess, printExplanation } from '../../src/cli/inspect/access.ts'
 import { printWhetherAllowed } from '../../src/cli/inspect/can-i.ts'
 import { parseMoment, printHistory, restore, type RestoreTarget } from '../../src/cli/inspect/tag-history.ts'
+import { ClientError } from '../../src/cli/client/client-error.ts'
 import { freshDirectory, runProcess } from '../e2e/process/harness/taproot-process.ts'
 import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
 import { freshName, makeMember, ok, startTestServer } from '../support/test-server.ts'
@@ -117,4 +119,99 @@ test('the time of taproot restore is an age or a time with a zone', () => {
   expect(parseMoment('2h', 10_000_000)).toBe(10_000_000 - 7_200_000)
   expect(parseMoment('2026-01-31T12:00:00+01:00', 0)).toBe(Date.parse('2026-01-31T11:00:00Z'))
   for (const text of ['yesterday', '2026-01-31T12:00:00', '0h', '12']) expect(() => parseMoment(text, 0)).toThrow(/Use an age such as/)
+})
+
+/** Starts to watch. Returns what was printed so far, as lines of JSON, and the end of the watch. */
+function watching(request: Partial<GetRequest> & { kind: string }, context = contextOf(world.server, mine.token)) {
+  const stop = new AbortController()
+  onTestFinished(() => stop.abort())
+  const ended = get(context, { record: undefined, filter: [], format: 'json', watch: true, signal: stop.signal, ...request })
+  const changes = (): { type: string; object: { name?: string; digest?: string } }[] =>
+    context
+      .printed()
+      .split('\n')
+      .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as { type: string; object: object }]))
+  return { context, changes, ended, stop, brief: () => changes().map(({ type, object }) => `${type} ${object.name}`) }
+}
+
+const ask = async (method: string, body: JsonObject): Promise<string> => String(ok(await world.server.rest.call(method, body, { token: mine.token }))['uid'])
+
+test('taproot get --watch prints the list, and then what is created, changed and deleted', async () => {
+  const place = await ask('CreateGroup', { parent: mine.group, group: { name: 'watched' } })
+  const first = await ask('CreateRepo', { parent: place, repo: { name: 'first' } })
+  const { context, brief, ended, stop } = watching({ kind: 'repos', in: `${mine.name}/watched` })
+  await expect.poll(brief).toEqual(['ADDED first'])
+  const second = await ask('CreateRepo', { parent: place, repo: { name: 'second' } })
+  await expect.poll(brief, { timeout: 10_000 }).toEqual(['ADDED first', 'ADDED second'])
+  await ask('UpdateRepo', { repo: { uid: second, description: 'new' } })
+  await expect.poll(brief, { timeout: 10_000 }).toEqual(['ADDED first', 'ADDED second', 'MODIFIED second'])
+  await ask('CreateRepo', { parent: mine.group, repo: { name: 'elsewhere' } })
+  ok(await world.server.rest.call('DeleteRepo', { uid: first }, { token: mine.token }))
+  await expect.poll(brief, { timeout: 10_000 }).toEqual(['ADDED first', 'ADDED second', 'MODIFIED second', 'DELETED first'])
+  expect(context.notes).toEqual([])
+  stop.abort()
+  await ended
+})
+
+test('taproot get --watch follows one tag, in a table with its path', async () => {
+  const repo = await ask('CreateRepo', { parent: team, repo: { name: 'moving' } })
+  const tag = await ask('CreateTag', { parent: repo, tag: { name: 'stable', digest: digests[0] } })
+  const { context } = watching({ kind: 'tags', record: `${mine.name}/team/moving:stable`, format: 'wide' })
+  const lines = () => context.printed().trimEnd().split('\n').slice(1)
+  const line = (type: string, digest: string) =>
+    expect.stringMatching(new RegExp(`^${type} +${mine.name}/team/moving:stable +${digest.slice(0, 19)} .* ${tag}$`))
+  await expect.poll(lines).toEqual([line('ADDED', digests[0])])
+  expect(context.printed()).toMatch(/^EVENT +PATH +DIGEST /)
+  await ask('CreateTag', { parent: repo, tag: { name: 'stable', digest: digests[1] } })
+  await ask('CreateTag', { parent: repo, tag: { name: 'other', digest: digests[0] } })
+  await expect.poll(lines, { timeout: 10_000 }).toEqual([line('ADDED', digests[0]), line('MODIFIED', digests[1])])
+})
+
+test('taproot get --watch goes on after a list that could not be read', async () => {
+  const own = contextOf(world.server, mine.token)
+  let broken = 0
+  const pages: typeof own.client.pages = (...request) => {
+    if (broken-- > 0) throw new ClientError('the connection was cut')
+    return own.client.pages(...request)
+  }
+  const { context, brief } = watching({ kind: 'groups', filter: ['name=late'] }, { ...own, client: { ...own.client, pages } })
+  await expect.poll(() => context.notes).toEqual(['no groups yet that you may see: waiting for changes'])
+  broken = 1
+  await ask('CreateGroup', { parent: mine.group, group: { name: 'late' } })
+  await expect.poll(brief, { timeout: 10_000 }).toEqual(['ADDED late'])
+  expect(context.notes.slice(1)).toEqual(['the list could not be read: trying again'])
+})
+
+test.for<[what: string, request: Partial<GetRequest> & { kind: string }, message: RegExp]>([
+  ['a kind without events', { kind: 'artifacts' }, /^artifacts cannot be watched/],
+  ['a kind that is listed per parent', { kind: 'termsacceptances', in: 'x' }, /^terms acceptances cannot be watched/],
+  ['a limit', { kind: 'groups', limit: 3 }, /remove --limit and --order-by$/],
+  ['a format without a place for the change', { kind: 'groups', format: 'name' }, /^--watch prints table, wide, json or yaml$/],
+  ['a record that does not exist', { kind: 'groups', record: 'nowhere' }, /^there is no group nowhere/],
+])('taproot get --watch refuses %s', async ([, request, message]) => {
+  await expect(watching(request).ended).rejects.toThrow(message)
+})
+
+test('a template prints what it names', async () => {
+  const printedBy = async (request: Partial<GetRequest> & { kind: string }): Promise<string> => {
+    const context = contextOf(world.server, mine.token)
+    await get(context, { record: undefined, filter: [], format: 'json', ...request })
+    return context.printed()
+  }
+  expect(await printedBy({ kind: 'groups', record: `${mine.name}/team`, format: 'jsonpath={.uid}' })).toBe(team)
+  expect(await printedBy({ kind: 'groups', filter: ['name=team'], format: 'jsonpath={range .items[*]}{.name} {.uid}{"\n"}{end}' })).toBe(`team ${team}\n`)
+  expect(await printedBy({ kind: 'groups', filter: ['name=nobody'], format: 'jsonpath={.items[*].name}' })).toBe('')
+})
+
+test('a template is checked before anything is changed', async () => {
+  const env = { TAPROOT_SERVER: world.server.config.baseUrl, TAPROOT_TOKEN: mine.token }
+  const run = async (...args: readonly string[]) => runProcess({ args, env, cwd: await freshDirectory() })
+  expect(await run('create', 'group', `${mine.name}/by-template`, '-o', 'jsonpath={.uid')).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringMatching(/^taproot: jsonpath: the "\{" has no other brace: \{\.uid\n$/) as unknown,
+  })
+  expect(await run('get', 'group', `${mine.name}/by-template`)).toMatchObject({ code: 1 })
+  expect(await run('whoami', '-o=jsonpath={.identity.uid}')).toMatchObject({ code: 0, stdout: mine.owner })
+  expect(await run('get', 'groups', '-o', 'jsonpath=')).toMatchObject({ code: 2 })
 })

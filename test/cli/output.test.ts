@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { ageText, cellOf, columnsOf, printable } from '../../src/cli/client/columns.ts'
+import { compileJsonPath } from '../../src/cli/client/json-path.ts'
 import { createOutput, jsonText, yamlText } from '../../src/cli/client/output.ts'
 import { MemorySink } from './client-world.ts'
 
@@ -55,4 +56,49 @@ test.for([
   [NaN, ''],
 ] as const)('an age of %i ms is shown as "%s"', ([ms, text]) => {
   expect(ageText(ms)).toBe(text)
+})
+
+const record = { name: 'web', count: 2, empty: null, claims: { 'a.b': 'x', 'c-d': 'y' }, names: ['one', 'two'], steering: `a${escape}[2Jb\nc` }
+
+test.for([
+  ['{.name}', 'web'],
+  ['.name', 'web'],
+  ['name', 'web'],
+  ['{$.name}-{.count}', 'web-2'],
+  ['{.names}', '["one","two"]'],
+  ['{.names[*]}', 'one two'],
+  ['{.names[-1:]}', 'two'],
+  ['{.claims.a\\.b}{.claims.c-d}', 'xy'],
+  ["{.claims['a.b']}", 'x'],
+  ['{range .names[*]}<{@}>{"\\n"}{end}', '<one>\n<two>\n'],
+  ['{range .names}{.}{end}', 'onetwo'],
+  ['{.names[?(@=="two")]}', 'two'],
+  ['{"{}"}{.empty}{.absent}', '{}'],
+  ['{.steering}', 'a [2Jb\nc'],
+] as const)('the template %s prints "%s"', ([template, text]) => {
+  expect(compileJsonPath(template).ofRecord(record)).toBe(text)
+})
+
+test.for([
+  ['{.items[*].name}', 'web web'],
+  ['{range .items[*]}{.name}{"\\t"}{.count}{"\\n"}{end}', 'web\t2\nweb\t2\n'],
+  ['{..count}', '2 2'],
+] as const)('the template %s of a list prints "%s"', ([template, text]) => {
+  expect(compileJsonPath(template).ofList([record, record])).toBe(text)
+})
+
+test.for([
+  ['{.name', /the "\{" has no other brace/],
+  ['{range .names}', /\{range\} has no \{end\}/],
+  ['a{end}', /\{end\} has no \{range\}/],
+  ['{}', /there is no path/],
+  ['{.names[}', /\.names\[ is not a path/],
+  ['{"a\'}', /no other/],
+] as const)('the template %s is refused', ([template, message]) => {
+  expect(() => compileJsonPath(template)).toThrow(message)
+})
+
+test('a template that does not fit a list is refused', () => {
+  for (const template of ['{.name}', '{[*].name}', '{.itemsOf}'])
+    expect(() => compileJsonPath(template).ofList([])).toThrow(/its records are in \.items\[\*\]$/)
 })

@@ -6,6 +6,7 @@ import { ClientError } from './client-error.ts'
 import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type ServerConnection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
+import { assertFormat } from './records.ts'
 
 /** Where a command prints. */
 export interface Reported {
@@ -27,6 +28,14 @@ export interface ClientContext extends ServerConnection, Reported {
  */
 export function clientCommand(name: string, description: string, others: readonly Option[] = []): Command {
   const command = new Command(name).description(description).exitOverride(exitAfterParsing)
+  command.hook('preAction', async () => {
+    try {
+      await assertFormat(command.opts()['output'])
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      command.error(`error: ${printable(error.message)}`)
+    }
+  })
   for (const option of others) command.addOption(option)
   for (const option of connectionOptions()) if (!others.some(({ long }) => long === option.long)) command.addOption(option)
   return command

@@ -1,13 +1,12 @@
-import { Option, type Command } from 'commander'
+import type { Command } from 'commander'
 import { clientCommand, runClient, type ClientContext } from '../client/client-command.ts'
 import { isJson, objectOf, textOf, textsOf, type Json } from '../client/client-error.ts'
 import { printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { kindNamed } from '../client/kinds.ts'
-import { jsonText, yamlText } from '../client/output.ts'
 import { findPlace } from '../client/places.ts'
 import { withPaths } from '../client/record-paths.ts'
-import { printRecords, type RecordFormat } from '../client/records.ts'
+import { formatOption, printRecord, printRecords, type RecordFormat } from '../client/records.ts'
 import { findRecord } from '../get.ts'
 
 /** Returns the uid of a group, a repo or a tag that is given by its path, or of any record by its uid. Rejects with ClientError. */
@@ -47,16 +46,13 @@ function noteWithheld({ note }: ClientContext, groups: readonly string[]): void 
   if (groups.length > 0) note(`role bindings on ${groups.join(', ')} are not shown: you may not list them there`)
 }
 
-const explainFormats = ['table', 'json', 'yaml'] as const
-type ExplainFormat = (typeof explainFormats)[number]
-
 /** The question of `explain`. */
 export interface ExplainRequest {
   /** Name, path or uid of the identity. */
   readonly identity: string
   readonly capability: string
   readonly resource: string
-  readonly format: ExplainFormat
+  readonly format: RecordFormat
 }
 
 /** Why an identity does not hold a capability, in words. */
@@ -77,12 +73,11 @@ const effects: Readonly<Record<string, string>> = {
 
 /** Prints whether an identity holds a capability at a resource, and why. Rejects with ClientError. */
 export async function printExplanation(context: ClientContext, { identity, capability, resource, format }: ExplainRequest): Promise<void> {
-  const { client, output } = context
+  const { client, output, clock } = context
   const found = await findRecord(client, kindNamed('Identity'), { record: identity, filter: [] })
   const query = { identity: textOf(found['uid']), capability, resource: await resourceUid(context, resource) }
   const answer = await client.call({ method: 'GET', path: '/iam/v2/explain', query })
-  if (format === 'json') return await output.write(`${jsonText(answer)}\n`)
-  if (format === 'yaml') return await output.write(await yamlText(answer))
+  if (format !== 'table') return await printRecord(answer, format, { output, kind: accessKind, nowMs: clock.now() })
   await output.write((await explanationLines(context, { answer, identity, resource })).map((line) => `${printable(line)}\n`).join(''))
   noteWithheld(context, textsOf(answer['withheldGroups']))
 }
@@ -105,20 +100,18 @@ async function explanationLines(
 /** Describes the argument for a resource. */
 export const resourceWords = 'a path of a group, repo or tag, or the uid of any record'
 
-const accessFormats = ['table', 'json', 'yaml', 'name'] as const satisfies readonly RecordFormat[]
-
 /** Creates the command `access`. `program` is the name on the command line. */
 export function accessCommand(program: string): Command {
   return clientCommand('access', 'print who has access to a record, and through which role')
     .argument('<resource>', resourceWords)
     .option('--capability <name>', 'only access that grants this capability, such as registry.push')
-    .addOption(new Option('-o, --output <format>', 'output format').choices(accessFormats).default('table'))
+    .addOption(formatOption('output format', ['table', 'json', 'yaml', 'name']).default('table'))
     .action((resource: string, { capability, output, ...options }: ConnectionOptions & { readonly capability?: string; readonly output: RecordFormat }) =>
       runClient(program, options, (context) => printAccess(context, { resource, capability, format: output })),
     )
 }
 
-type ExplainArguments = [identity: string, capability: string, resource: string, options: ConnectionOptions & { readonly output: ExplainFormat }]
+type ExplainArguments = [identity: string, capability: string, resource: string, options: ConnectionOptions & { readonly output: RecordFormat }]
 
 /** Creates the command `explain`. `program` is the name on the command line. */
 export function explainCommand(program: string): Command {
@@ -126,7 +119,7 @@ export function explainCommand(program: string): Command {
     .argument('<identity>', 'a name, a path such as acme/ci, or a uid')
     .argument('<capability>', 'such as groups.list')
     .argument('<resource>', resourceWords)
-    .addOption(new Option('-o, --output <format>', 'output format').choices(explainFormats).default('table'))
+    .addOption(formatOption('output format', ['table', 'json', 'yaml']).default('table'))
     .action((...[identity, capability, resource, { output, ...options }]: ExplainArguments) =>
       runClient(program, options, (context) => printExplanation(context, { identity, capability, resource, format: output })),
     )

@@ -7,7 +7,7 @@ import { printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { findByPath } from '../client/places.ts'
 import { kindNamed } from '../client/kinds.ts'
-import { printRecords, type RecordFormat } from '../client/records.ts'
+import { formatOption, printRecords, type RecordFormat } from '../client/records.ts'
 import { UsageError } from '../exit-codes.ts'
 
 /** Splits `acme/app:1.0` and returns the uid of the repo and the name of the tag. The repo may be given by its uid. Rejects with UsageError or ClientError. */
@@ -64,13 +64,12 @@ function parseDigest(text: string): string {
 }
 
 const tagWords = 'the path of a tag, such as acme/app:1.0; also of a deleted one'
-const historyFormats = ['table', 'json', 'yaml'] as const
 
 /** Creates the command `history`. `program` is the name on the command line. */
 export function historyCommand(program: string): Command {
   return clientCommand('history', 'print what a tag pointed to, oldest first')
     .argument('<tag>', tagWords)
-    .addOption(new Option('-o, --output <format>', 'output format').choices(historyFormats).default('table'))
+    .addOption(formatOption('output format', ['table', 'json', 'yaml']).default('table'))
     .action((tag: string, { output, ...options }: ConnectionOptions & { readonly output: RecordFormat }) =>
       runClient(program, options, (context) => printHistory(context, tag, output)),
     )

@@ -3,7 +3,7 @@ import { Command, Option } from 'commander'
 import { clientCommand, runChange, runClient } from '../client/client-command.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { clientKinds, findKind } from '../client/kinds.ts'
-import { recordFormats, type RecordFormat } from '../client/records.ts'
+import { formatOption, recordFormats, type RecordFormat } from '../client/records.ts'
 import { exitAfterParsing, UsageError } from '../exit-codes.ts'
 import { edit } from './edit.ts'
 import { optionOf, type FieldFlag, type GivenFlags } from './field-flags.ts'
@@ -38,9 +38,7 @@ function kindCommand({ kind }: WritableKind, description: string, flags: readonl
 }
 
 function addWriteOptions(command: Command): Command {
-  return command
-    .option('--dry-run', 'check everything, and change nothing')
-    .addOption(new Option('-o, --output <format>', 'print the record, in this format').choices(recordFormats))
+  return command.option('--dry-run', 'check everything, and change nothing').addOption(formatOption('print the record, in this format', recordFormats))
 }
 
 /** Returns the options of the connection: without those that are fields of the record. */
