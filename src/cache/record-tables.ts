@@ -60,6 +60,8 @@ export type UnreadableListener = (failure: { key: string; cause: unknown }) => v
  */
 export class RecordTables {
   readonly #tables: ReadonlyMap<string, KindTable>
+  /** The tables that count changes. */
+  readonly #counting: readonly KindTable[]
   readonly #makers: ReadonlyMap<string, RecordFactory>
   readonly #kept = new Map<string, Entry>()
   readonly #marks = new Map<string, string>()
@@ -77,6 +79,7 @@ export class RecordTables {
     onUnreadable: UnreadableListener
   }) {
     this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index, this.#scheduler)]))
+    this.#counting = [...this.#tables.values()].filter(({ index }) => index.countsChanges === true)
     const decoded = new DecodedRecords()
     const bufferPool = new RecordBufferPool()
     const findUid = (uid: string, kind: string | undefined): string | undefined => this.#findUid(uid, kind)
@@ -207,7 +210,13 @@ export class RecordTables {
     const old = table.remove(uid)
     if (old === undefined) return
     this.#count(old, undefined)
+    this.#forgetChanges(uid)
     this.#listener(table.index.kind, old, undefined)
+  }
+
+  /** Forgets how often records below a deleted one changed: the memory must not grow with each record that ever was. */
+  #forgetChanges(uid: string): void {
+    for (const table of this.#counting) table.forgetChanges(uid)
   }
 
   /** Updates the usage for a record that replaces `old`. A hidden record was already subtracted when it was hidden. */
@@ -231,6 +240,7 @@ export class RecordTables {
     const uid = change.key.slice(cascadePrefix.length)
     if (change.value === undefined) {
       this.#marks.delete(uid)
+      this.#forgetChanges(uid)
       return
     }
     const kind = Buffer.from(change.value).toString('utf8')

@@ -122,6 +122,11 @@ export class KindTable {
     return this.#changes.get(parent) ?? this.#made
   }
 
+  /** Forgets the number of a parent that was deleted. */
+  forgetChanges(parent: string): void {
+    this.#changes?.delete(parent)
+  }
+
   /** Returns the value that `record` has for `filter`. */
   valueOf(record: CachedRecord, filter: string): string | undefined {
     return this.#valueOf.get(filter)?.(record)
@@ -197,7 +202,9 @@ export class KindTable {
   /** Reports a change to the views, unless the record was hidden: they removed it then. */
   #changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     const { parent } = record ?? old ?? {}
-    if (parent !== undefined) this.#changes?.set(parent, ++lastChange)
+    // The parent of a hidden record was deleted, and its number may be forgotten already.
+    const isOfDeleted = record === undefined && old?.isHidden === true
+    if (parent !== undefined && !isOfDeleted) this.#changes?.set(parent, ++lastChange)
     if (old?.isHidden !== true) this.views.changed(old, record)
     else {
       this.#hidden.delete(old)

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
@@ -59,6 +60,41 @@ describe('the record tables', () => {
     tables.apply([mark(group.uid, 'Group')])
     expect(tables.get('RoleBinding', binding.uid)).toBeUndefined()
     expect(tables.get('Identity', identity.uid)).toBeDefined()
+  })
+
+  test.for([
+    ['a few tags', 3],
+    ['more tags than are removed at once', 200],
+  ] as const)('the record tables keep nothing of a deleted repo with %s', async ([, count]) => {
+    const tables = emptyTables()
+    const repo: Plain = { kind: 'Repo', uid: child(group.uid, '5'), name: 'app', createMs: 1, updateMs: 2, filters: {} }
+    const tags = Array.from({ length: count }, (_, at): Plain => {
+      return { kind: 'Tag', uid: `${repo.uid}/${at.toString(16).padStart(16, '0')}`, name: `t${at}`, createMs: 1, updateMs: 2, filters: {} }
+    })
+    const changes = (uid: string): number => tables.table('Tag').changeOf(uid)
+    tables.apply([changeOf(repo), ...tags.map((tag) => changeOf(tag))])
+    const before = changes(repo.uid)
+    expect(before).not.toBe(changes(child(group.uid, '6')))
+    tables.apply([removalOf(repo), mark(repo.uid, 'Repo')])
+    expect(changes(repo.uid)).not.toBe(before)
+    tables.apply([...tags.map((tag) => removalOf(tag)), unmark(repo.uid)])
+    // Hidden records leave their table in later turns.
+    for (let turns = 0; turns < 50; turns++) await nextTurn()
+    // The number of a repo that never had a tag.
+    expect(changes(repo.uid)).toBe(changes(child(group.uid, '6')))
+  })
+
+  test('the record tables count the changes of a repo whose tags are all deleted, until the repo is deleted', () => {
+    const tables = emptyTables()
+    const repo: Plain = { kind: 'Repo', uid: child(group.uid, '5'), name: 'app', createMs: 1, updateMs: 2, filters: {} }
+    const tag: Plain = { kind: 'Tag', uid: child(repo.uid, '1'), name: 'stable', createMs: 1, updateMs: 2, filters: {} }
+    const numbers = [[changeOf(repo)], [changeOf(tag)], [removalOf(tag)], [changeOf(tag)], [removalOf(tag)]].map((events) => {
+      tables.apply(events)
+      return tables.table('Tag').changeOf(repo.uid)
+    })
+    expect(new Set(numbers).size).toBe(5)
+    tables.apply([removalOf(repo)])
+    expect(tables.table('Tag').changeOf(repo.uid)).toBe(numbers[0])
   })
 
   test('the record tables leave out and report an unreadable record, without effect on others', () => {

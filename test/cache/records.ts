@@ -4,6 +4,8 @@ import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
+import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
+import { TagSchema } from '../../src/gen/taproot/registry/v2/tags_pb.ts'
 import { kinds } from '../../src/domains/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
 import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
@@ -31,6 +33,8 @@ function messageOf(plain: Plain): Resource {
   if (kind === 'Group') return create(GroupSchema, { name, description })
   if (kind === 'RoleBinding') return create(RoleBindingSchema, { identityUid: filters['identity'] ?? '', roleUid: filters['role'] ?? '' })
   if (kind === 'Role') return create(RoleSchema, { name, description })
+  if (kind === 'Repo') return create(RepoSchema, { name, description })
+  if (kind === 'Tag') return create(TagSchema, { name })
   const isClaim = filters['relationship_type'] === '1'
   const match = { case: 'claimMatch', value: { iss: { case: 'issuer', value: 'https://issuer.example' } } } as const
   const keys = { case: 'staticKeys', value: { issuer: 'https://issuer.example', subject: 's' } } as const
