@@ -21,6 +21,7 @@ import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 import type { ContentsSource, ImageFacts, ImageName, ImageVulnerability } from '../cache/lists/contents-source.ts'
+import type { ScannerReportsSource } from '../cache/lists/scanner-reports-source.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
@@ -157,6 +158,8 @@ export interface Services {
   readonly vulnerabilitiesIn: (image: ImageName, turn: TaskTurn) => Promise<readonly ImageVulnerability[] | undefined>
   /** Undefined if no upstream is configured. */
   readonly pullTrials: PullTrials | undefined
+  /** The reports of other scanners; undefined without an upstream. */
+  readonly scannerReports: ScannerReportsSource | undefined
   /** Resolves with what is known of images of one repo for decisions about pulls. What this process does not know is a gap, never an error. */
   readonly imageFacts: (repo: Uid, images: readonly Digest[], turn: TaskTurn) => Promise<readonly ImageFacts[]>
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */

@@ -22,7 +22,7 @@ import type { Tracing } from '../base/tracing.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
+import { ContentsJob, ScannerReports, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -200,6 +200,8 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     vulnerabilitiesIn: (image, turn) => vulnerabilitiesIn(services, image, turn),
     imageFacts: (repo, images, turn) => imageFacts(services, { repo, images }, turn),
     pullTrials: upstream === undefined ? undefined : pullTrials(() => services, { upstream, trustedRoot: options.trustedRoot }),
+    scannerReports:
+      upstream === undefined ? undefined : new ScannerReports({ services: () => services, upstream, folder: join(config.dataDir, 'report-reading') }),
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,

@@ -87,7 +87,7 @@ interface Served {
 
 /** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns a function that ends this. */
 function serveCatalogues({ catalogues, imageContents, services }: Engine): () => Promise<void> {
-  const ends = [catalogues?.serve(), imageContents?.serve(), services.pullTrials?.close]
+  const ends = [catalogues?.serve(), imageContents?.serve(), services.pullTrials?.close, () => services.scannerReports?.close()]
   return async () => {
     for (const end of ends) await end?.()
   }

@@ -6,10 +6,20 @@ import { heldManifest, isForeignLayer, isImage, isImageLayer, isImageRecord, typ
 import type { ImageName } from '../../cache/lists/contents-source.ts'
 import type { ImageContents, ImageIndex } from '../image-contents.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
-import { ContentError, contentLimits, strongestRetry, type ContentRetry } from '../package.ts'
+import { ContentError, contentLimits, strongestRetry, type ContentRetry, type ImagePackage } from '../package.ts'
 import { absent, namedBlob, platformOf, readManifest, readWhole, type ReadableRepo, type NamedBlob, type NamedManifest } from './held-content.ts'
-import { prepareFolder, readInProcess, type ReadPackages } from './reading-process.ts'
-import { betterThan, isAttestation, namesOf, sbomBlobs, sbomManifests, type FailedSbom, type KnownSource, type SbomSubject } from './sbom-candidates.ts'
+import { prepareFolder, readInProcess, type ReadFacts } from './reading-process.ts'
+import {
+  betterThan,
+  isAttestation,
+  manifestsAbout,
+  mayBeSbom,
+  namesOf,
+  sbomBlobs,
+  type FailedSbom,
+  type KnownSource,
+  type SbomSubject,
+} from './sbom-candidates.ts'
 
 /** What reading the contents of images needs. */
 export interface ReadingOptions {
@@ -61,6 +71,11 @@ interface LayerPlan {
   readonly skipped: readonly SkippedFile[]
 }
 
+/** The packages that were read. */
+interface ReadPackages extends ReadFacts {
+  readonly packages: readonly ImagePackage[]
+}
+
 async function layersOf(content: ReadableRepo, { layers }: NamedManifest, signal: AbortSignal): Promise<LayerPlan> {
   const found: NamedBlob[] = []
   const skipped: SkippedFile[] = []
@@ -82,8 +97,8 @@ async function readLayers(reading: RepoReading, image: NamedManifest, signal: Ab
   for (const layer of layers) await layer.assertThere(signal)
   const job = { kind: 'layers', layers: layers.map(({ digest, size }) => ({ digest, size })) } as const
   const streams = layers.map((layer) => (opened: AbortSignal) => layer.open(opened))
-  const read = await readInProcess(job, { streams, folder: reading.folder }, signal)
-  return { ...read, skipped: [...skipped, ...read.skipped] }
+  const { items: packages, facts } = await readInProcess(job, { streams, folder: reading.folder }, signal)
+  return { ...facts, packages, skipped: [...skipped, ...facts.skipped] }
 }
 
 async function readSbom(reading: RepoReading, { digest, subject }: { digest: Digest; subject: SbomSubject }, signal: AbortSignal): Promise<ReadPackages> {
@@ -92,7 +107,8 @@ async function readSbom(reading: RepoReading, { digest, subject }: { digest: Dig
   const pieces = await readWhole(blob, contentLimits.documentBytes, signal)
   const digests = [...namesOf(subject.image), ...(subject.index === undefined ? [] : namesOf(subject.index))]
   const streams = [() => Promise.resolve(Readable.from(pieces, { objectMode: false }))]
-  return readInProcess({ kind: 'sbom', size: blob.size, digests }, { streams, folder: reading.folder }, signal)
+  const { items: packages, facts } = await readInProcess({ kind: 'sbom', size: blob.size, digests }, { streams, folder: reading.folder }, signal)
+  return { ...facts, packages }
 }
 
 function skippedOf(failed: readonly FailedSbom[]): SkippedFile[] {
@@ -144,7 +160,7 @@ async function readImage(
 ): Promise<ImageReading> {
   const { image } = subject
   const { timeLimitMs } = reading
-  const all = await sbomManifests(reading, subject, signal)
+  const all = await manifestsAbout(reading, { subject, mayBe: mayBeSbom }, signal)
   const { manifests, isKnown } = await betterThan({ content: reading, manifests: all, image }, known, signal)
   const ending = new AbortController()
   const late = new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })

@@ -6,10 +6,11 @@ import { algorithmOf, digestOfHex, type Digest } from '../../base/digest.ts'
 import { packagesOfLayers } from '../layers/packages-of-layers.ts'
 import { ContentError, isSystemError, type ImagePackage } from '../package.ts'
 import { packagesOfSbom } from '../sbom/sbom.ts'
-import type { FromReadingProcess, ReadingJob, ReadPackages } from './reading-process.ts'
+import { readReport } from '../scanner-reports/report.ts'
+import type { FromReadingProcess, ReadingJob, Readings } from './reading-process.ts'
 
-/** The number of packages in a message. */
-const packagesAtOnce = 500
+/** The number of packages or vulnerabilities in a message. */
+const itemsAtOnce = 500
 /** The most characters of all packages together. */
 const maxCharacters = 64 * 1024 * 1024
 
@@ -39,40 +40,54 @@ class Input {
 }
 
 /** Yields the bytes, and throws ContentError WRONG_DIGEST at their end. */
-async function* checked(bytes: AsyncIterable<Buffer>, digest: Digest): AsyncGenerator<Buffer, void, undefined> {
+async function* checked(
+  bytes: AsyncIterable<Buffer>,
+  { digest, what }: { readonly digest: Digest; readonly what: string },
+): AsyncGenerator<Buffer, void, undefined> {
   const algorithm = algorithmOf(digest)
   const hash = createHash(algorithm)
   for await (const piece of bytes) {
     hash.update(piece)
     yield piece
   }
-  if (digestOfHex(algorithm, hash.digest('hex')) !== digest) throw new ContentError('WRONG_DIGEST', `the bytes of layer ${digest} have another digest`)
+  if (digestOfHex(algorithm, hash.digest('hex')) !== digest) throw new ContentError('WRONG_DIGEST', `the bytes of ${what} ${digest} have another digest`)
 }
 
-async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise<ReadPackages> {
-  if (job.kind === 'layers') {
-    const layers = job.layers.map(({ digest, size }) => checked(input.take(size), digest))
-    return { described: undefined, ...(await packagesOfLayers(layers, signal)) }
-  }
-  const pieces: Buffer[] = []
-  for await (const piece of input.take(job.size)) pieces.push(piece)
-  const { distribution, described, packages } = packagesOfSbom(Buffer.concat(pieces), { digests: job.digests })
-  return { distribution, described, packages, skipped: [] }
-}
-
-function assertSmall(packages: readonly ImagePackage[]): void {
+/** Returns the packages. Throws ContentError TOO_LARGE if their texts are. */
+function bounded(packages: readonly ImagePackage[]): readonly ImagePackage[] {
   let characters = 0
   for (const { purl, name, version, origin, licenses, locations } of packages) {
     for (const text of [purl, name, version, origin, ...licenses, ...locations]) characters += text.length
     if (characters > maxCharacters) throw new ContentError('TOO_LARGE', `the texts of the packages have more than ${maxCharacters} characters`)
   }
+  return packages
+}
+
+async function wholeOf(bytes: AsyncIterable<Buffer>): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for await (const piece of bytes) pieces.push(piece)
+  return Buffer.concat(pieces)
+}
+
+async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise<Readings[keyof Readings]> {
+  if (job.kind === 'report') {
+    const { digest, size, digests } = job
+    const { vulnerabilities, ...facts } = readReport(await wholeOf(checked(input.take(size), { digest, what: 'document' })), { digests })
+    return { items: vulnerabilities, facts }
+  }
+  if (job.kind === 'sbom') {
+    const { distribution, described, packages } = packagesOfSbom(await wholeOf(input.take(job.size)), { digests: job.digests })
+    return { items: bounded(packages), facts: { distribution, described, skipped: [] } }
+  }
+  const layers = job.layers.map(({ digest, size }) => checked(input.take(size), { digest, what: 'layer' }))
+  const { distribution, packages, skipped } = await packagesOfLayers(layers, signal)
+  return { items: bounded(packages), facts: { distribution, described: undefined, skipped } }
 }
 
 async function run(job: ReadingJob, signal: AbortSignal): Promise<void> {
   try {
-    const { packages, ...facts } = await read(job, new Input(), signal)
-    assertSmall(packages)
-    for (let at = 0; at < packages.length; at += packagesAtOnce) say({ kind: 'packages', packages: packages.slice(at, at + packagesAtOnce) })
+    const { items, facts } = await read(job, new Input(), signal)
+    for (let at = 0; at < items.length; at += itemsAtOnce) say({ kind: 'items', items: items.slice(at, at + itemsAtOnce) })
     say({ kind: 'read', facts })
   } catch (error) {
     const other = { problem: 'UNREADABLE', retry: isSystemError(error) ? 'few' : 'never' } as const

@@ -5,14 +5,26 @@ import { join } from 'node:path'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Digest } from '../../base/digest.ts'
+import type { ReportedVulnerability, ReportFacts } from '../../cache/lists/scanner-reports-source.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, type ContentProblem, type ContentRetry, type Distribution, type ImagePackage } from '../package.ts'
 import type { DescribedProduct } from '../sbom/forms.ts'
 
 /** What the process reads from its standard input: an SBOM, or layers one after the other. Sizes are in bytes. */
-export type ReadingJob =
+type PackagesJob =
   | { readonly kind: 'sbom'; readonly size: number; readonly digests: readonly Digest[] }
   | { readonly kind: 'layers'; readonly layers: readonly { readonly digest: Digest; readonly size: number }[] }
+
+/** A report to read: its digest and its size in bytes, and the digests of what it may be about. */
+interface ReportJob {
+  readonly kind: 'report'
+  readonly digest: Digest
+  readonly size: number
+  readonly digests: readonly Digest[]
+}
+
+/** What the process is to read. */
+export type ReadingJob = PackagesJob | ReportJob
 
 /** Facts of an image besides its packages. */
 export interface ReadFacts {
@@ -21,33 +33,43 @@ export interface ReadFacts {
   readonly skipped: readonly SkippedFile[]
 }
 
-/** What was read. */
-export interface ReadPackages extends ReadFacts {
-  readonly packages: readonly ImagePackage[]
+/** What was read: a list, and facts. */
+interface ReadItems<Item, Facts> {
+  readonly items: readonly Item[]
+  readonly facts: Facts
 }
 
-/** Messages from the process. Packages come in parts, so that no turn of the event loop is long. `read` or `failed` is the last one. */
+/** What the process answers to each job. */
+export interface Readings {
+  readonly packages: ReadItems<ImagePackage, ReadFacts>
+  readonly report: ReadItems<ReportedVulnerability, ReportFacts>
+}
+
+/** What the process answers to a job. */
+type ReadingOf<Job extends ReadingJob> = Job extends ReportJob ? Readings['report'] : Readings['packages']
+
+/** Messages from the process. Items come in parts, so that no turn of the event loop is long. `read` or `failed` is the last one. */
 export type FromReadingProcess =
-  | { readonly kind: 'packages'; readonly packages: readonly ImagePackage[] }
-  | { readonly kind: 'read'; readonly facts: ReadFacts }
+  | { readonly kind: 'items'; readonly items: readonly unknown[] }
+  | { readonly kind: 'read'; readonly facts: unknown }
   | { readonly kind: 'failed'; readonly problem: ContentProblem; readonly message: string; readonly retry: ContentRetry }
 
 /** Opens the streams that the process reads, in their order. */
 export type OpenStream = (signal: AbortSignal) => Promise<Readable>
 
-/** The memory that JavaScript may use in the process, in MiB. */
-const heapMegabytes = 1_536
+/** The memory that JavaScript may use in the process, in MiB. Processes that serve the API read reports too, and have less memory than the worker. */
+const heapMegabytes = { sbom: 1_536, layers: 1_536, report: 512 } as const
 const folderPrefix = 'taproot-reading-'
 /** The age at which the folder of a process is left over from one that was killed, in milliseconds. */
 const abandonedMs = 86_400_000
 /** The process gives way to all others. */
 const lowPriority = 10
 
-function start(folder: string): ChildProcess {
+function start(folder: string, kind: ReadingJob['kind']): ChildProcess {
   // The process reads what strangers wrote: the only variable is the folder for its files.
   const child = fork(new URL('reading-process-main.ts', import.meta.url), [], {
     env: { TMPDIR: folder },
-    execArgv: ['--disable-warning=ExperimentalWarning', `--max-old-space-size=${heapMegabytes}`],
+    execArgv: ['--disable-warning=ExperimentalWarning', `--max-old-space-size=${heapMegabytes[kind]}`],
     serialization: 'advanced',
     stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
   })
@@ -57,17 +79,18 @@ function start(folder: string): ChildProcess {
   return child
 }
 
-function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadPackages> {
-  const { promise, resolve, reject } = Promise.withResolvers<ReadPackages>()
-  const packages: ImagePackage[] = []
+function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadItems<unknown, unknown>> {
+  const { promise, resolve, reject } = Promise.withResolvers<ReadItems<unknown, unknown>>()
+  const items: unknown[] = []
+  const what = job.kind === 'report' ? 'the report' : 'the image'
   child.on('error', reject)
   // Node.js itself aborts at the limit. Other signals can come from elsewhere.
   child.on('exit', (_, killed) => {
-    reject(new ContentError('TOO_LARGE', 'reading the image took more memory than allowed', { retry: killed === 'SIGABRT' ? 'never' : 'few' }))
+    reject(new ContentError('TOO_LARGE', `reading ${what} took more memory than allowed`, { retry: killed === 'SIGABRT' ? 'never' : 'few' }))
   })
   child.on('message', (message: FromReadingProcess) => {
-    if (message.kind === 'packages') packages.push(...message.packages)
-    else if (message.kind === 'read') resolve({ ...message.facts, packages })
+    if (message.kind === 'items') items.push(...message.items)
+    else if (message.kind === 'read') resolve({ items, facts: message.facts })
     else reject(new ContentError(message.problem, message.message, { retry: message.retry }))
   })
   // If it cannot be reached, it has ended, or it ends now.
@@ -98,7 +121,7 @@ async function feed(to: Writable, streams: readonly OpenStream[], signal: AbortS
 async function converse(
   { child, job, streams }: { child: ChildProcess; job: ReadingJob; streams: readonly OpenStream[] },
   signal: AbortSignal,
-): Promise<ReadPackages> {
+): Promise<ReadItems<unknown, unknown>> {
   const kill = (): boolean => child.kill('SIGKILL')
   const stopping = new AbortController()
   const exited = new Promise((resolve) => child.once('exit', resolve))
@@ -141,18 +164,19 @@ export async function prepareFolder(folder: string): Promise<void> {
 }
 
 /**
- * Reads an image in a process of its own, with a memory limit and a low priority: a hostile image hurts nothing else. Rejects with ContentError, UpstreamError,
+ * Reads an image or a report in a process of its own, with a memory limit and a low priority. A hostile one hurts nothing else. Rejects with ContentError, UpstreamError,
  * other errors of `streams`, or the signal's reason. Once it ends, the process and its files are gone.
  */
-export async function readInProcess(
-  job: ReadingJob,
+export async function readInProcess<Job extends ReadingJob>(
+  job: Job,
   { streams, folder }: { readonly streams: readonly OpenStream[]; readonly folder: string },
   signal: AbortSignal,
-): Promise<ReadPackages> {
+): Promise<ReadingOf<Job>> {
   const own = await mkdtemp(join(folder, folderPrefix))
   try {
     signal.throwIfAborted()
-    return await converse({ child: start(own), job, streams }, signal)
+    // A cast: the process answers this job.
+    return (await converse({ child: start(own, job.kind), job, streams }, signal)) as ReadingOf<Job>
   } finally {
     await rm(own, { recursive: true, force: true })
   }

@@ -45,10 +45,21 @@ export function isAttestation({ annotations }: ManifestPart): boolean {
   return annotations[attestationType] !== undefined
 }
 
+/** Returns the predicate that annotations name; undefined if they name none. */
+export function predicateIn(annotations: Readonly<Record<string, unknown>>): unknown {
+  return predicateKeys.map((key) => annotations[key]).find((value) => value !== undefined)
+}
+
 /** True unless an annotation names a predicate that is no SBOM. */
-function mayBeSbom(annotations: Readonly<Record<string, unknown>>): boolean {
-  const predicate = predicateKeys.map((key) => annotations[key]).find((value) => value !== undefined)
+export function mayBeSbom(annotations: Readonly<Record<string, unknown>>): boolean {
+  const predicate = predicateIn(annotations)
   return predicate === undefined || (typeof predicate === 'string' && sbomPredicates.test(predicate))
+}
+
+/** What documents are looked for: those about a subject whose annotations do not exclude it. */
+interface WantedDocuments {
+  readonly subject: SbomSubject
+  readonly mayBe: (annotations: Readonly<Record<string, unknown>>) => boolean
 }
 
 /** Returns when a manifest was made, in milliseconds since 1970: as it says itself, but not later than it was pushed. */
@@ -82,7 +93,11 @@ async function attestationsOf(content: ReadableRepo, { image, index }: SbomSubje
   return found
 }
 
-async function referrersOfManifest({ services, repo }: ReadableRepo, manifest: NamedManifest, signal: AbortSignal): Promise<Omit<SbomManifest, 'isOwn'>[]> {
+async function referrersOfManifest(
+  { services, repo }: ReadableRepo,
+  { manifest, mayBe }: Pick<WantedDocuments, 'mayBe'> & { readonly manifest: NamedManifest },
+  signal: AbortSignal,
+): Promise<Omit<SbomManifest, 'isOwn'>[]> {
   const found: Omit<SbomManifest, 'isOwn'>[] = []
   for (const subject of namesOf(manifest)) {
     let after: string | undefined
@@ -90,7 +105,7 @@ async function referrersOfManifest({ services, repo }: ReadableRepo, manifest: N
       const page = { repo, subject, limit: limits.referrersAtOnce, ...(after !== undefined && { after }) }
       const { items, more } = await referrersOf(services, page, signal)
       for (const { digest, record } of items) {
-        if (!signatureTypes.test(record.artifactType) && mayBeSbom(record.annotations)) found.push({ source: 'referrer', digest, record })
+        if (!signatureTypes.test(record.artifactType) && mayBe(record.annotations)) found.push({ source: 'referrer', digest, record })
       }
       after = items.at(-1)?.digest
       if (!more || after === undefined) break
@@ -112,13 +127,13 @@ async function taggedOf({ services, repo }: ReadableRepo, { record }: NamedManif
   return found
 }
 
-/** Returns the manifests that may hold SBOMs of an image, best first. At most about 5,000. */
-export async function sbomManifests(content: ReadableRepo, subject: SbomSubject, signal: AbortSignal): Promise<SbomManifest[]> {
+/** Returns the manifests that may hold SBOMs or other documents about an image, best first. At most about 5,000. */
+export async function manifestsAbout(content: ReadableRepo, { subject, mayBe }: WantedDocuments, signal: AbortSignal): Promise<SbomManifest[]> {
   const { image, index } = subject
   const found = await attestationsOf(content, subject, signal)
   for (const manifest of index === undefined || index.digest === image.digest ? [image] : [image, index]) {
     const isOwn = manifest === image
-    for (const one of await referrersOfManifest(content, manifest, signal)) found.push({ ...one, isOwn })
+    for (const one of await referrersOfManifest(content, { manifest, mayBe }, signal)) found.push({ ...one, isOwn })
     for (const one of await taggedOf(content, manifest, signal)) found.push({ ...one, isOwn })
   }
   return found.sort(compare)

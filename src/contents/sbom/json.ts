@@ -12,8 +12,8 @@ function parseText(text: string): unknown {
   try {
     return parseBoundedJson(text, bounds)
   } catch (error) {
-    if (error instanceof JsonBoundsError) throw new ContentError('TOO_LARGE', `the SBOM ${error.message}`)
-    throw new ContentError('UNREADABLE', 'the SBOM is not valid JSON')
+    if (error instanceof JsonBoundsError) throw new ContentError('TOO_LARGE', `the document ${error.message}`)
+    throw new ContentError('UNREADABLE', 'the document is not valid JSON')
   }
 }
 
@@ -22,21 +22,21 @@ function textOf(bytes: Uint8Array): string {
     // A byte order mark is left out.
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    throw new ContentError('UNREADABLE', 'the SBOM is not UTF-8')
+    throw new ContentError('UNREADABLE', 'the document is not UTF-8')
   }
 }
 
 /** Returns the JSON object in a text. Throws ContentError. */
 export function objectOfText(text: string): SbomObject {
   const start = text.slice(0, 1_024).trimStart()
-  if (!start.startsWith('{')) throw new ContentError('UNSUPPORTED_FORM', 'the SBOM is no JSON object: tag-value, XML and YAML are not read')
-  return objectOf(parseText(text), 'the SBOM')
+  if (!start.startsWith('{')) throw new ContentError('UNSUPPORTED_FORM', 'the document is no JSON object: tag-value, XML and YAML are not read')
+  return objectOf(parseText(text), 'the document')
 }
 
 /** Returns the JSON object in these bytes. Throws ContentError. */
 export function objectOfBytes(bytes: Uint8Array): SbomObject {
   const { documentBytes } = contentLimits
-  if (bytes.length > documentBytes) throw new ContentError('TOO_LARGE', `the SBOM is larger than ${documentBytes / 1024 / 1024} MiB`)
+  if (bytes.length > documentBytes) throw new ContentError('TOO_LARGE', `the document is larger than ${documentBytes / 1024 / 1024} MiB`)
   return objectOfText(textOf(bytes))
 }
 

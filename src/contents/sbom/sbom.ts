@@ -6,7 +6,7 @@ import type { SbomFacts } from './forms.ts'
 import { objectOfBytes } from './json.ts'
 import { spdx } from './spdx.ts'
 import { spdx3 } from './spdx3.ts'
-import { unwrap } from './statements.ts'
+import { sbomPredicates, unwrap } from './statements.ts'
 import { syft } from './syft.ts'
 
 const forms = [spdx, spdx3, cyclonedx, syft] as const
@@ -28,7 +28,7 @@ export interface SbomContents extends SbomFacts {
  * Throws ContentError: UNREADABLE, TOO_LARGE, UNSUPPORTED_FORM, or WRONG_DIGEST.
  */
 export function packagesOfSbom(bytes: Uint8Array, { digests }: { readonly digests: readonly Digest[] }): SbomContents {
-  const document = unwrap(objectOfBytes(bytes), digests)
+  const document = unwrap(objectOfBytes(bytes), { digests, predicates: sbomPredicates })
   const form = forms.find(({ recognises }) => recognises(document))
   if (form === undefined) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no SBOM: SPDX, CycloneDX and syft are read')
   const list = new PackageList()

@@ -10,6 +10,14 @@ const bundleTypes = /^application\/vnd\.dev\.sigstore\.bundle(?:\+json;version=0
 /** The predicates that are SBOMs. A version may follow, for example `https://cyclonedx.org/bom/v1.6`. */
 export const sbomPredicates = /^https:\/\/(?:spdx\.dev\/Document|cyclonedx\.org\/bom|syft\.dev\/bom)(?:\/[\w.]+)?$/
 
+/** The statements that are read. */
+interface WantedStatement {
+  /** One of them must be a subject. */
+  readonly digests: readonly Digest[]
+  /** The types of predicates. */
+  readonly predicates: RegExp
+}
+
 function isBundle({ mediaType }: SbomObject): boolean {
   return typeof mediaType === 'string' && mediaType.startsWith(bundleStart)
 }
@@ -34,13 +42,13 @@ function statementOfEnvelope({ payloadType, payload }: SbomObject): SbomObject {
 function assertSubject(statement: SbomObject, digests: readonly Digest[]): void {
   const subjects = objectsAt(statement, 'subject').map((subject) => subject['digest'])
   const isThis = subjects.some((named) => isObject(named) && digests.some((digest) => named[algorithmOf(digest)] === hexOf(digest)))
-  if (!isThis) throw new ContentError('WRONG_DIGEST', 'the SBOM is about another image: no subject of its statement has the digest of this image')
+  if (!isThis) throw new ContentError('WRONG_DIGEST', 'the statement is about another image: no subject has the digest of this image')
 }
 
 /** Returns the document in a statement. Older versions of cosign keep it in `Data`, as an object or a text. */
-function predicateOf(statement: SbomObject, digests: readonly Digest[]): SbomObject {
+function predicateOf(statement: SbomObject, { digests, predicates }: WantedStatement): SbomObject {
   const type = shown(statement['predicateType'], 'it has no type')
-  if (!sbomPredicates.test(type)) throw new ContentError('UNSUPPORTED_FORM', `the predicate is no SBOM: ${type}`)
+  if (!predicates.test(type)) throw new ContentError('UNSUPPORTED_FORM', `the predicate is of another kind: ${type}`)
   assertSubject(statement, digests)
   const predicate = objectOf(statement['predicate'], 'predicate')
   const data = predicate['Data']
@@ -50,10 +58,10 @@ function predicateOf(statement: SbomObject, digests: readonly Digest[]): SbomObj
 
 /**
  * Returns the document itself, or what is in it if it is an in-toto statement, a DSSE envelope with one, or a bundle of sigstore. A statement must be about one of
- * the digests. Signatures are not verified. Throws ContentError.
+ * the digests, and have one of the predicates. Signatures are not verified. Throws ContentError.
  */
-export function unwrap(document: SbomObject, digests: readonly Digest[]): SbomObject {
-  if (isBundle(document)) return predicateOf(statementOfEnvelope(envelopeOfBundle(document)), digests)
-  if (document['payloadType'] !== undefined) return predicateOf(statementOfEnvelope(document), digests)
-  return statementTypes.has(document['_type']) ? predicateOf(document, digests) : document
+export function unwrap(document: SbomObject, wanted: WantedStatement): SbomObject {
+  if (isBundle(document)) return predicateOf(statementOfEnvelope(envelopeOfBundle(document)), wanted)
+  if (document['payloadType'] !== undefined) return predicateOf(statementOfEnvelope(document), wanted)
+  return statementTypes.has(document['_type']) ? predicateOf(document, wanted) : document
 }

@@ -146,6 +146,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'EolTagsService/ListEolTags': row('tag.list', 'repo', (repoUid) => ({ repoUid })),
   'VulnReportsService/GetVulnReport': row('repo.list vuln_reports.list', 'repo', image),
   'VulnReportsService/ListVulnReports': row('vuln_report.list', 'repo', image),
+  'VulnReportsService/ListScannerReports': row('repo.list vuln_reports.list', 'repo', image),
   'VulnReportsService/GetRawVulnReport': row('vuln_report.list', 'repo', image),
   'VulnReportsService/ListVulnCountReports': row('vuln_report.list', 'repo', reports),
   'VulnReportsService/ListCumulativeVulnCountReports': row('vuln_report.list', 'repo', reports),

@@ -63,7 +63,8 @@ export const noReferences: readonly string[] = [
   ...['ListVulnReportsRequest.tag', 'ListVulnCountReportsRequest.tag', 'Scanner.version'].map((field) => `registry.v1.${field}`),
   // Only gRPC carries these. They are the same as `repo` and `tag` of the request: test/conformance/spec/registry/vulnerability-counts.test.ts.
   'registry.v1.RepoTagReference.*',
-  // Filters of the packages of one image.
+  // Filters of the packages and reports of one image.
+  'registry.v2.ListScannerReportsRequest.report_digests',
   'registry.v2.ListVulnerabilitiesRequest.platform',
   ...['platform', 'names', 'types', 'query'].map((field) => `registry.v2.ListPackagesRequest.${field}`),
   // A package, which no record names.

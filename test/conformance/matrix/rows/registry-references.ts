@@ -68,6 +68,7 @@ export const registryReferences: readonly ReferenceRow[] = [
   ...[
     ...['ImagesService/GetArchitectures', 'ImagesService/GetSize', 'ContentsService/ListPackages', 'ContentsService/ListVulnerabilities'],
     ...['VulnReportsService/GetVulnReport', 'VulnReportsService/ListVulnReports', 'VulnReportsService/GetRawVulnReport'],
+    'VulnReportsService/ListScannerReports',
   ].map((method): ReferenceRow => ({
     field: `registry.v2.${method.split('/')[1] ?? ''}Request.digest`,
     method,

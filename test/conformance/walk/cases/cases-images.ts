@@ -128,6 +128,22 @@ const badContents: readonly BadInput[] = [
   ...badPages,
 ]
 
+/** What lists of vulnerabilities refuse. */
+const badSeverities: readonly BadInput[] = [
+  {
+    what: 'too many severities',
+    breaks: ['severity_levels:repeated.max_items'],
+    request: (valid) => ({ ...valid, severityLevels: Array(11).fill(1) }),
+    fields: ['severity_levels'],
+  },
+  {
+    what: 'an unknown severity',
+    breaks: ['severity_levels[]:enum.defined_only'],
+    request: (valid) => ({ ...valid, severityLevels: [99] }),
+    fields: ['severity_levels'],
+  },
+]
+
 /** ContentsService. */
 const contentsCases: Readonly<Record<string, MethodCase>> = {
   'ContentsService/ListPackages': {
@@ -158,18 +174,7 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
       { what: 'too many states', breaks: ['states:repeated.max_items'], request: (valid) => ({ ...valid, states: Array(11).fill(1) }), fields: ['states'] },
       { what: 'an unknown state', breaks: ['states[]:enum.defined_only'], request: (valid) => ({ ...valid, states: [99] }), fields: ['states'] },
       { what: 'the state 0', breaks: ['states[]:enum.not_in'], request: (valid) => ({ ...valid, states: [0] }), fields: ['states'] },
-      {
-        what: 'too many severities',
-        breaks: ['severity_levels:repeated.max_items'],
-        request: (valid) => ({ ...valid, severityLevels: Array(11).fill(1) }),
-        fields: ['severity_levels'],
-      },
-      {
-        what: 'an unknown severity',
-        breaks: ['severity_levels[]:enum.defined_only'],
-        request: (valid) => ({ ...valid, severityLevels: [99] }),
-        fields: ['severity_levels'],
-      },
+      ...badSeverities,
     ],
   },
 }
@@ -178,6 +183,26 @@ const contentsCases: Readonly<Record<string, MethodCase>> = {
 const reportCases: Readonly<Record<string, MethodCase>> = {
   'VulnReportsService/GetVulnReport': { request: image, badInputs: badDigest },
   'VulnReportsService/GetRawVulnReport': { request: image, badInputs: badDigest },
+  'VulnReportsService/ListScannerReports': {
+    request: image,
+    badInputs: [
+      ...badDigest,
+      ...badPages,
+      ...badSeverities,
+      {
+        what: 'too many reports',
+        breaks: ['report_digests:repeated.max_items'],
+        request: (valid) => ({ ...valid, reportDigests: Array(21).fill('a') }),
+        fields: ['report_digests'],
+      },
+      {
+        what: 'a digest that is too long',
+        breaks: ['report_digests[]:string.max_len'],
+        request: (valid) => ({ ...valid, reportDigests: [long(256)] }),
+        fields: ['report_digests'],
+      },
+    ],
+  },
   'VulnReportsService/ListVulnReports': {
     request: image,
     badInputs: [

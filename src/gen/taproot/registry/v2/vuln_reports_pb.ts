@@ -13,7 +13,7 @@ import type { ImageRef } from "../../advisory/v2/advisory_pb.ts";
 import { file_taproot_advisory_v2_advisory } from "../../advisory/v2/advisory_pb.ts";
 import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
-import type { ImageContents, Vulnerability, Vulnerability_SeverityLevel } from "./contents_pb.ts";
+import type { ImageContents, Package, Vulnerability, Vulnerability_SeverityLevel } from "./contents_pb.ts";
 import { file_taproot_registry_v2_contents } from "./contents_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
@@ -21,7 +21,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v2/vuln_reports.proto.
  */
 export const file_taproot_registry_v2_vuln_reports: GenFile = /*@__PURE__*/
-  fileDesc("CiZ0YXByb290L3JlZ2lzdHJ5L3YyL3Z1bG5fcmVwb3J0cy5wcm90bxITdGFwcm9vdC5yZWdpc3RyeS52MiLFAQobTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0Ej4KCmltYWdlX3JlZnMYASADKAsyHS50YXByb290LmFkdmlzb3J5LnYyLkltYWdlUmVmQgvgQQK6SAWSAQIQZBIzCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEjEKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECImUKHExpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2USRQoSdnVsbl9jb3VudF9yZXBvcnRzGAEgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuQ291bnRSZXBvcnRCA+BBAyLPAQoPVnVsbkNvdW50UmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEQoEcmVwbxgCIAEoCUID4EEDEhAKA3RhZxgDIAEoCUID4EEDEi0KBGRhdGUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSOAoLdnVsbl9jb3VudHMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5Db3VudEID4EEDEhcKCnNpemVfYnl0ZXMYBiABKANCA+BBAyKAAQoJVnVsbkNvdW50Ek0KDnNldmVyaXR5X2xldmVsGAEgASgOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCA+BBAxISCgVjb3VudBgCIAEoBUID4EEDEhAKA2lkcxgDIAMoCUID4EEDImUKFEdldFZ1bG5SZXBvcnRSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JCJoChdHZXRSYXdWdWxuUmVwb3J0UmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQi3gEKFkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QSGQoIcmVwb191aWQYASABKAlCB+BBApDnGAESMgoGZGlnZXN0GAIgASgJQiLgQQG6SBzYAQFyFzIVXnNoYTI1NjpbMC05YS1mXXs2NH0kEj0KA3RhZxgDIAEoCUIw4EEBukgq2AEBciUyI15bYS16QS1aMC05X11bYS16QS1aMC05Ll8tXXswLDEyN30kEjYKDWNyZWF0ZWRfc2luY2UYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQEiVQoXTGlzdFZ1bG5SZXBvcnRzUmVzcG9uc2USOgoMdnVsbl9yZXBvcnRzGAEgAygLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuUmVwb3J0QgPgQQMisgIKClZ1bG5SZXBvcnQSFQoIcmVwb191aWQYASABKAlCA+BBAxITCgZkaWdlc3QYAiABKAlCA+BBAxI2CgdzY2FubmVyGAMgASgLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuU2Nhbm5lckID4EEDEjQKC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKB21hdGNoZXMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5NYXRjaEID4EEDEjcKBmltYWdlcxgGIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuSW1hZ2VDb250ZW50c0ID4EEDEhsKDmhhc19hZHZpc29yaWVzGAcgASgIQgPgQQMibgoLVnVsblNjYW5uZXISEQoEbmFtZRgBIAEoCUID4EEDEhQKB3ZlcnNpb24YAiABKAlCA+BBAxI2Cg1kYl9idWlsZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDIuMBCglWdWxuTWF0Y2gSPgoNdnVsbmVyYWJpbGl0eRgBIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eUID4EEDEhgKC2Rlc2NyaXB0aW9uGAIgASgJQgPgQQMSGQoMcmVsYXRlZF91cmxzGAMgAygJQgPgQQMSMQoEY3ZzcxgEIAMoCzIeLnRhcHJvb3QucmVnaXN0cnkudjIuQ3Zzc1Njb3JlQgPgQQMSLgoDZml4GAUgASgLMhwudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4QgPgQQMiSgoJQ3Zzc1Njb3JlEhQKB3ZlcnNpb24YASABKAlCA+BBAxISCgVzY29yZRgCIAEoAUID4EEDEhMKBnZlY3RvchgDIAEoCUID4EEDIpYBCgdWdWxuRml4EjYKBXN0YXRlGAEgASgOMiIudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4LlN0YXRlQgPgQQMSFQoIdmVyc2lvbnMYAiADKAlCA+BBAyI8CgVTdGF0ZRILCgdVTktOT1dOEAASCQoFRklYRUQQARINCglOT1RfRklYRUQQAhIMCghXT05UX0ZJWBADItsBCg1SYXdWdWxuUmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEwoGZGlnZXN0GAIgASgJQgPgQQMSNgoHc2Nhbm5lchgDIAEoCzIgLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsblNjYW5uZXJCA+BBAxI0CgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIXCgptZWRpYV90eXBlGAUgASgJQgPgQQMSFwoKcmF3X3JlcG9ydBgGIAEoDEID4EEDMsQHChJWdWxuUmVwb3J0c1NlcnZpY2USsQEKFExpc3RWdWxuQ291bnRSZXBvcnRzEjAudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1JlcXVlc3QaMS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2UiNJACAarnGAYIAxIC/QyC0+STAiESHy9yZWdpc3RyeS92Mi92dWxuUmVwb3J0cy9jb3VudHMSxQEKHkxpc3RDdW11bGF0aXZlVnVsbkNvdW50UmVwb3J0cxIwLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0GjEudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1Jlc3BvbnNlIj6QAgGq5xgGCAMSAv0MgtPkkwIrEikvcmVnaXN0cnkvdjIvdnVsblJlcG9ydHMvY3VtdWxhdGl2ZUNvdW50cxK2AQoNR2V0VnVsblJlcG9ydBIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0VnVsblJlcG9ydFJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5SZXBvcnQiWZACAarnGA4IAhIExQyUBSIEUmVwb4LT5JMCPhI8L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS92dWxuUmVwb3J0ErUBCg9MaXN0VnVsblJlcG9ydHMSKy50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QaLC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1Jlc3BvbnNlIkeQAgGq5xgMCAISAv0MIgRSZXBvgtPkkwIuEiwvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS92dWxuUmVwb3J0cxLAAQoQR2V0UmF3VnVsblJlcG9ydBIsLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmF3VnVsblJlcG9ydFJlcXVlc3QaIi50YXByb290LnJlZ2lzdHJ5LnYyLlJhd1Z1bG5SZXBvcnQiWpACAarnGAwIAhIC/QwiBFJlcG+C0+STAkESPy9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb191aWQ9Kip9L2RpZ2VzdHMve2RpZ2VzdH0vcmF3VnVsblJlcG9ydGIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_advisory_v2_advisory, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_registry_v2_contents]);
+  fileDesc("CiZ0YXByb290L3JlZ2lzdHJ5L3YyL3Z1bG5fcmVwb3J0cy5wcm90bxITdGFwcm9vdC5yZWdpc3RyeS52MiLFAQobTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0Ej4KCmltYWdlX3JlZnMYASADKAsyHS50YXByb290LmFkdmlzb3J5LnYyLkltYWdlUmVmQgvgQQK6SAWSAQIQZBIzCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECEjEKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EECImUKHExpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2USRQoSdnVsbl9jb3VudF9yZXBvcnRzGAEgAygLMiQudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuQ291bnRSZXBvcnRCA+BBAyLPAQoPVnVsbkNvdW50UmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEQoEcmVwbxgCIAEoCUID4EEDEhAKA3RhZxgDIAEoCUID4EEDEi0KBGRhdGUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSOAoLdnVsbl9jb3VudHMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5Db3VudEID4EEDEhcKCnNpemVfYnl0ZXMYBiABKANCA+BBAyKAAQoJVnVsbkNvdW50Ek0KDnNldmVyaXR5X2xldmVsGAEgASgOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWxCA+BBAxISCgVjb3VudBgCIAEoBUID4EEDEhAKA2lkcxgDIAMoCUID4EEDImUKFEdldFZ1bG5SZXBvcnRSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JCJoChdHZXRSYXdWdWxuUmVwb3J0UmVxdWVzdBIZCghyZXBvX3VpZBgBIAEoCUIH4EECkOcYARIyCgZkaWdlc3QYAiABKAlCIuBBArpIHNgBAXIXMhVec2hhMjU2OlswLTlhLWZdezY0fSQi3gEKFkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QSGQoIcmVwb191aWQYASABKAlCB+BBApDnGAESMgoGZGlnZXN0GAIgASgJQiLgQQG6SBzYAQFyFzIVXnNoYTI1NjpbMC05YS1mXXs2NH0kEj0KA3RhZxgDIAEoCUIw4EEBukgq2AEBciUyI15bYS16QS1aMC05X11bYS16QS1aMC05Ll8tXXswLDEyN30kEjYKDWNyZWF0ZWRfc2luY2UYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQEiVQoXTGlzdFZ1bG5SZXBvcnRzUmVzcG9uc2USOgoMdnVsbl9yZXBvcnRzGAEgAygLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuUmVwb3J0QgPgQQMisgIKClZ1bG5SZXBvcnQSFQoIcmVwb191aWQYASABKAlCA+BBAxITCgZkaWdlc3QYAiABKAlCA+BBAxI2CgdzY2FubmVyGAMgASgLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuU2Nhbm5lckID4EEDEjQKC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKB21hdGNoZXMYBSADKAsyHi50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5NYXRjaEID4EEDEjcKBmltYWdlcxgGIAMoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuSW1hZ2VDb250ZW50c0ID4EEDEhsKDmhhc19hZHZpc29yaWVzGAcgASgIQgPgQQMibgoLVnVsblNjYW5uZXISEQoEbmFtZRgBIAEoCUID4EEDEhQKB3ZlcnNpb24YAiABKAlCA+BBAxI2Cg1kYl9idWlsZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDIuMBCglWdWxuTWF0Y2gSPgoNdnVsbmVyYWJpbGl0eRgBIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eUID4EEDEhgKC2Rlc2NyaXB0aW9uGAIgASgJQgPgQQMSGQoMcmVsYXRlZF91cmxzGAMgAygJQgPgQQMSMQoEY3ZzcxgEIAMoCzIeLnRhcHJvb3QucmVnaXN0cnkudjIuQ3Zzc1Njb3JlQgPgQQMSLgoDZml4GAUgASgLMhwudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4QgPgQQMiSgoJQ3Zzc1Njb3JlEhQKB3ZlcnNpb24YASABKAlCA+BBAxISCgVzY29yZRgCIAEoAUID4EEDEhMKBnZlY3RvchgDIAEoCUID4EEDIpYBCgdWdWxuRml4EjYKBXN0YXRlGAEgASgOMiIudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuRml4LlN0YXRlQgPgQQMSFQoIdmVyc2lvbnMYAiADKAlCA+BBAyI8CgVTdGF0ZRILCgdVTktOT1dOEAASCQoFRklYRUQQARINCglOT1RfRklYRUQQAhIMCghXT05UX0ZJWBADItsBCg1SYXdWdWxuUmVwb3J0EhUKCHJlcG9fdWlkGAEgASgJQgPgQQMSEwoGZGlnZXN0GAIgASgJQgPgQQMSNgoHc2Nhbm5lchgDIAEoCzIgLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsblNjYW5uZXJCA+BBAxI0CgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIXCgptZWRpYV90eXBlGAUgASgJQgPgQQMSFwoKcmF3X3JlcG9ydBgGIAEoDEID4EEDIs8CChlMaXN0U2Nhbm5lclJlcG9ydHNSZXF1ZXN0EhkKCHJlcG9fdWlkGAEgASgJQgfgQQKQ5xgBEjIKBmRpZ2VzdBgCIAEoCUIi4EECukgc2AEBchcyFV5zaGEyNTY6WzAtOWEtZl17NjR9JBIqCg5yZXBvcnRfZGlnZXN0cxgDIAMoCUIS4EEBukgMkgEJEBQiBXIDGP8BEl0KD3NldmVyaXR5X2xldmVscxgEIAMoDjIwLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TZXZlcml0eUxldmVsQhLgQQG6SAySAQkQCiIFggECEAESHQoJcGFnZV9zaXplGAogASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YCyABKAlCC+BBAbpIBXIDGIAgEhgKBHNraXAYDCABKAVCCuBBAbpIBBoCKAAi1QEKGkxpc3RTY2FubmVyUmVwb3J0c1Jlc3BvbnNlEkMKD3Z1bG5lcmFiaWxpdGllcxgBIAMoCzIqLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwb3J0ZWRWdWxuZXJhYmlsaXR5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRITCgt0b3RhbF9jb3VudBgDIAEoAxIPCgdza2lwcGVkGAQgASgFEjMKB3JlcG9ydHMYBSADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLlNjYW5uZXJSZXBvcnQi5gQKDVNjYW5uZXJSZXBvcnQSDgoGZGlnZXN0GAEgASgJEhcKD2RvY3VtZW50X2RpZ2VzdBgCIAEoCRIWCg5zdWJqZWN0X2RpZ2VzdBgDIAEoCRI3CgVzdGF0ZRgEIAEoDjIoLnRhcHJvb3QucmVnaXN0cnkudjIuU2Nhbm5lclJlcG9ydC5TdGF0ZRIPCgdtZXNzYWdlGAUgASgJEjkKBmZvcm1hdBgGIAEoDjIpLnRhcHJvb3QucmVnaXN0cnkudjIuU2Nhbm5lclJlcG9ydC5Gb3JtYXQSFAoMc2Nhbm5lcl9uYW1lGAcgASgJEhcKD3NjYW5uZXJfdmVyc2lvbhgIIAEoCRIvCgtjcmVhdGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJcHVzaF90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI7Cg9zZXZlcml0eV9jb3VudHMYCyADKAsyIi50YXByb290LnJlZ2lzdHJ5LnYyLlNldmVyaXR5Q291bnQiUAoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABILCgdQRU5ESU5HEAESCAoEUkVBRBACEgoKBkZBSUxFRBADEg0KCVRPT19MQVJHRRAEInEKBkZvcm1hdBIWChJGT1JNQVRfVU5TUEVDSUZJRUQQABIJCgVTQVJJRhABEgkKBUdSWVBFEAISCQoFVFJJVlkQAxIbChdWVUxORVJBQklMSVRZX1BSRURJQ0FURRAEEhEKDUhBUkJPUl9SRVBPUlQQBSJoCg1TZXZlcml0eUNvdW50EkgKDnNldmVyaXR5X2xldmVsGAEgASgOMjAudGFwcm9vdC5yZWdpc3RyeS52Mi5WdWxuZXJhYmlsaXR5LlNldmVyaXR5TGV2ZWwSDQoFY291bnQYAiABKAUiygEKFVJlcG9ydGVkVnVsbmVyYWJpbGl0eRIKCgJpZBgBIAEoCRJICg5zZXZlcml0eV9sZXZlbBgCIAEoDjIwLnRhcHJvb3QucmVnaXN0cnkudjIuVnVsbmVyYWJpbGl0eS5TZXZlcml0eUxldmVsEi0KB3BhY2thZ2UYAyABKAsyHC50YXByb290LnJlZ2lzdHJ5LnYyLlBhY2thZ2USFQoNZml4ZWRfdmVyc2lvbhgEIAEoCRIVCg1yZXBvcnRfZGlnZXN0GAUgASgJMpsJChJWdWxuUmVwb3J0c1NlcnZpY2USsQEKFExpc3RWdWxuQ291bnRSZXBvcnRzEjAudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1JlcXVlc3QaMS50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuQ291bnRSZXBvcnRzUmVzcG9uc2UiNJACAarnGAYIAxIC/QyC0+STAiESHy9yZWdpc3RyeS92Mi92dWxuUmVwb3J0cy9jb3VudHMSxQEKHkxpc3RDdW11bGF0aXZlVnVsbkNvdW50UmVwb3J0cxIwLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFZ1bG5Db3VudFJlcG9ydHNSZXF1ZXN0GjEudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0VnVsbkNvdW50UmVwb3J0c1Jlc3BvbnNlIj6QAgGq5xgGCAMSAv0MgtPkkwIrEikvcmVnaXN0cnkvdjIvdnVsblJlcG9ydHMvY3VtdWxhdGl2ZUNvdW50cxK2AQoNR2V0VnVsblJlcG9ydBIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0VnVsblJlcG9ydFJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlZ1bG5SZXBvcnQiWZACAarnGA4IAhIExQyUBSIEUmVwb4LT5JMCPhI8L3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvX3VpZD0qKn0vZGlnZXN0cy97ZGlnZXN0fS92dWxuUmVwb3J0ErUBCg9MaXN0VnVsblJlcG9ydHMSKy50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1JlcXVlc3QaLC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RWdWxuUmVwb3J0c1Jlc3BvbnNlIkeQAgGq5xgMCAISAv0MIgRSZXBvgtPkkwIuEiwvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS92dWxuUmVwb3J0cxLAAQoQR2V0UmF3VnVsblJlcG9ydBIsLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmF3VnVsblJlcG9ydFJlcXVlc3QaIi50YXByb290LnJlZ2lzdHJ5LnYyLlJhd1Z1bG5SZXBvcnQiWpACAarnGAwIAhIC/QwiBFJlcG+C0+STAkESPy9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb191aWQ9Kip9L2RpZ2VzdHMve2RpZ2VzdH0vcmF3VnVsblJlcG9ydBLUAQoSTGlzdFNjYW5uZXJSZXBvcnRzEi4udGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0U2Nhbm5lclJlcG9ydHNSZXF1ZXN0Gi8udGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0U2Nhbm5lclJlcG9ydHNSZXNwb25zZSJdkAIBqucYDggCEgTFDJQFIgRSZXBvgtPkkwJCEkAvcmVnaXN0cnkvdjIvcmVwb3Mve3JlcG9fdWlkPSoqfS9kaWdlc3RzL3tkaWdlc3R9L3NjYW5uZXJSZXBvcnRzYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_advisory_v2_advisory, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_registry_v2_contents]);
 
 /**
  * @generated from message taproot.registry.v2.ListVulnCountReportsRequest
@@ -542,6 +542,381 @@ export const RawVulnReportSchema: GenMessage<RawVulnReport> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_vuln_reports, 13);
 
 /**
+ * @generated from message taproot.registry.v2.ListScannerReportsRequest
+ */
+export type ListScannerReportsRequest = Message<"taproot.registry.v2.ListScannerReportsRequest"> & {
+  /**
+   * @generated from field: string repo_uid = 1;
+   */
+  repoUid: string;
+
+  /**
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * Only vulnerabilities of the reports with these digests.
+   *
+   * @generated from field: repeated string report_digests = 3;
+   */
+  reportDigests: string[];
+
+  /**
+   * Only vulnerabilities of these severities.
+   *
+   * @generated from field: repeated taproot.registry.v2.Vulnerability.SeverityLevel severity_levels = 4;
+   */
+  severityLevels: Vulnerability_SeverityLevel[];
+
+  /**
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
+   *
+   * @generated from field: int32 page_size = 10;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page. Valid for three days, with the same filters and caller.
+   *
+   * @generated from field: string page_token = 11;
+   */
+  pageToken: string;
+
+  /**
+   * Number of results to skip, after the position of the page token.
+   *
+   * @generated from field: int32 skip = 12;
+   */
+  skip: number;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListScannerReportsRequest.
+ * Use `create(ListScannerReportsRequestSchema)` to create a new message.
+ */
+export const ListScannerReportsRequestSchema: GenMessage<ListScannerReportsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 14);
+
+/**
+ * One page of results.
+ *
+ * @generated from message taproot.registry.v2.ListScannerReportsResponse
+ */
+export type ListScannerReportsResponse = Message<"taproot.registry.v2.ListScannerReportsResponse"> & {
+  /**
+   * @generated from field: repeated taproot.registry.v2.ReportedVulnerability vulnerabilities = 1;
+   */
+  vulnerabilities: ReportedVulnerability[];
+
+  /**
+   * Token of the next page. Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Number of results on all pages.
+   *
+   * @generated from field: int64 total_count = 3;
+   */
+  totalCount: bigint;
+
+  /**
+   * The value of `skip` in the request.
+   *
+   * @generated from field: int32 skipped = 4;
+   */
+  skipped: number;
+
+  /**
+   * All reports that are looked at, the newest push first. `state` says how far each is known.
+   *
+   * @generated from field: repeated taproot.registry.v2.ScannerReport reports = 5;
+   */
+  reports: ScannerReport[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.ListScannerReportsResponse.
+ * Use `create(ListScannerReportsResponseSchema)` to create a new message.
+ */
+export const ListScannerReportsResponseSchema: GenMessage<ListScannerReportsResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 15);
+
+/**
+ * A report of another scanner, as its author pushed it.
+ *
+ * @generated from message taproot.registry.v2.ScannerReport
+ */
+export type ScannerReport = Message<"taproot.registry.v2.ScannerReport"> & {
+  /**
+   * Digest of the manifest that has the report.
+   *
+   * @generated from field: string digest = 1;
+   */
+  digest: string;
+
+  /**
+   * Digest of the report itself. Absent until the manifest was read.
+   *
+   * @generated from field: string document_digest = 2;
+   */
+  documentDigest: string;
+
+  /**
+   * Digest of the image or index that it is about.
+   *
+   * @generated from field: string subject_digest = 3;
+   */
+  subjectDigest: string;
+
+  /**
+   * @generated from field: taproot.registry.v2.ScannerReport.State state = 4;
+   */
+  state: ScannerReport_State;
+
+  /**
+   * Why it cannot be read, for people.
+   *
+   * @generated from field: string message = 5;
+   */
+  message: string;
+
+  /**
+   * @generated from field: taproot.registry.v2.ScannerReport.Format format = 6;
+   */
+  format: ScannerReport_Format;
+
+  /**
+   * The scanner, as the report names it. Absent if it names none.
+   *
+   * @generated from field: string scanner_name = 7;
+   */
+  scannerName: string;
+
+  /**
+   * The version of the scanner. Absent if the report does not say it.
+   *
+   * @generated from field: string scanner_version = 8;
+   */
+  scannerVersion: string;
+
+  /**
+   * The end of the scan, as the report says. Absent if it does not.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 9;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * When the report was pushed.
+   *
+   * @generated from field: google.protobuf.Timestamp push_time = 10;
+   */
+  pushTime?: Timestamp | undefined;
+
+  /**
+   * One for each severity with vulnerabilities, the worst first.
+   *
+   * @generated from field: repeated taproot.registry.v2.SeverityCount severity_counts = 11;
+   */
+  severityCounts: SeverityCount[];
+};
+
+/**
+ * Describes the message taproot.registry.v2.ScannerReport.
+ * Use `create(ScannerReportSchema)` to create a new message.
+ */
+export const ScannerReportSchema: GenMessage<ScannerReport> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 16);
+
+/**
+ * How far it is known.
+ *
+ * @generated from enum taproot.registry.v2.ScannerReport.State
+ */
+export const ScannerReport_State = {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  STATE_UNSPECIFIED: 0,
+
+  /**
+   * It was not read yet: repeat the request in some seconds. It may turn out to be no report.
+   *
+   * @generated from enum value: PENDING = 1;
+   */
+  PENDING: 1,
+
+  /**
+   * Its vulnerabilities are known.
+   *
+   * @generated from enum value: READ = 2;
+   */
+  READ: 2,
+
+  /**
+   * It cannot be read: `message` says why.
+   *
+   * @generated from enum value: FAILED = 3;
+   */
+  FAILED: 3,
+
+  /**
+   * It is above a limit: `message` names it.
+   *
+   * @generated from enum value: TOO_LARGE = 4;
+   */
+  TOO_LARGE: 4,
+} as const;
+
+/**
+ * How far it is known.
+ *
+ * @generated from enum taproot.registry.v2.ScannerReport.State
+ */
+export type ScannerReport_State = (typeof ScannerReport_State)[keyof typeof ScannerReport_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.ScannerReport.State.
+ */
+export const ScannerReport_StateSchema: GenEnum<ScannerReport_State> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_vuln_reports, 16, 0);
+
+/**
+ * Its form.
+ *
+ * @generated from enum taproot.registry.v2.ScannerReport.Format
+ */
+export const ScannerReport_Format = {
+  /**
+   * @generated from enum value: FORMAT_UNSPECIFIED = 0;
+   */
+  FORMAT_UNSPECIFIED: 0,
+
+  /**
+   * SARIF 2.1.0.
+   *
+   * @generated from enum value: SARIF = 1;
+   */
+  SARIF: 1,
+
+  /**
+   * The JSON of grype.
+   *
+   * @generated from enum value: GRYPE = 2;
+   */
+  GRYPE: 2,
+
+  /**
+   * The JSON of Trivy.
+   *
+   * @generated from enum value: TRIVY = 3;
+   */
+  TRIVY: 3,
+
+  /**
+   * A vulnerability predicate of in-toto or cosign.
+   *
+   * @generated from enum value: VULNERABILITY_PREDICATE = 4;
+   */
+  VULNERABILITY_PREDICATE: 4,
+
+  /**
+   * A report of a scanner for Harbor.
+   *
+   * @generated from enum value: HARBOR_REPORT = 5;
+   */
+  HARBOR_REPORT: 5,
+} as const;
+
+/**
+ * Its form.
+ *
+ * @generated from enum taproot.registry.v2.ScannerReport.Format
+ */
+export type ScannerReport_Format = (typeof ScannerReport_Format)[keyof typeof ScannerReport_Format] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.registry.v2.ScannerReport.Format.
+ */
+export const ScannerReport_FormatSchema: GenEnum<ScannerReport_Format> = /*@__PURE__*/
+  enumDesc(file_taproot_registry_v2_vuln_reports, 16, 1);
+
+/**
+ * The number of vulnerabilities of one severity in a report.
+ *
+ * @generated from message taproot.registry.v2.SeverityCount
+ */
+export type SeverityCount = Message<"taproot.registry.v2.SeverityCount"> & {
+  /**
+   * @generated from field: taproot.registry.v2.Vulnerability.SeverityLevel severity_level = 1;
+   */
+  severityLevel: Vulnerability_SeverityLevel;
+
+  /**
+   * @generated from field: int32 count = 2;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message taproot.registry.v2.SeverityCount.
+ * Use `create(SeverityCountSchema)` to create a new message.
+ */
+export const SeverityCountSchema: GenMessage<SeverityCount> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 17);
+
+/**
+ * A vulnerability, as a report has it.
+ *
+ * @generated from message taproot.registry.v2.ReportedVulnerability
+ */
+export type ReportedVulnerability = Message<"taproot.registry.v2.ReportedVulnerability"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * By the word or score in the report.
+   *
+   * @generated from field: taproot.registry.v2.Vulnerability.SeverityLevel severity_level = 2;
+   */
+  severityLevel: Vulnerability_SeverityLevel;
+
+  /**
+   * The package, as the report names it. Its `digest` is that of the image or index that the report is about.
+   *
+   * @generated from field: taproot.registry.v2.Package package = 3;
+   */
+  package?: Package | undefined;
+
+  /**
+   * The version that has the fix. Absent if the report names none.
+   *
+   * @generated from field: string fixed_version = 4;
+   */
+  fixedVersion: string;
+
+  /**
+   * Digest of the manifest that has the report.
+   *
+   * @generated from field: string report_digest = 5;
+   */
+  reportDigest: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ReportedVulnerability.
+ * Use `create(ReportedVulnerabilitySchema)` to create a new message.
+ */
+export const ReportedVulnerabilitySchema: GenMessage<ReportedVulnerability> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_vuln_reports, 18);
+
+/**
  * Vulnerabilities of images as reports, and of tags over time.
  *
  * @generated from service taproot.registry.v2.VulnReportsService
@@ -597,6 +972,17 @@ export const VulnReportsService: GenService<{
     methodKind: "unary";
     input: typeof GetRawVulnReportRequestSchema;
     output: typeof RawVulnReportSchema;
+  },
+  /**
+   * Lists the reports of other scanners about an image, or about an index and its images, and what they found. Reports are pushed as referrers. They say what their
+   * author says, and change nothing else. Vulnerabilities are sorted by id, then by package.
+   *
+   * @generated from rpc taproot.registry.v2.VulnReportsService.ListScannerReports
+   */
+  listScannerReports: {
+    methodKind: "unary";
+    input: typeof ListScannerReportsRequestSchema;
+    output: typeof ListScannerReportsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_registry_v2_vuln_reports, 0);
