@@ -60,13 +60,14 @@ class Rules {
 function addResult(result: SbomObject, rule: SbomObject, list: ReportList): void {
   const labels = labelsOf(result)
   const properties = [result['properties'], rule['properties']]
-  const at = (key: string): unknown[] => properties.flatMap((one) => valuesIn(memberOf(one, key)))
+  // Only the first of a list: many results can have the same long list of a rule.
+  const at = (key: string): unknown[] => properties.map((one) => valuesIn(memberOf(one, key))[0])
   const id = textIn(result['ruleId'] ?? memberOf(result['rule'], 'id') ?? rule['id'])
   const level = result['level'] ?? memberOf(rule['defaultConfiguration'], 'level') ?? 'warning'
   list.add({
     id: knownIds.exec(id)?.[0] ?? id,
     severities: [labels.get('Severity'), ...at('security-severity'), levels.get(level)],
-    purl: [...at('purl'), ...at('purls')][0],
+    purl: [...at('purl'), ...at('purls')].find((purl) => purl !== undefined),
     name: labels.get('Package'),
     version: labels.get('Installed Version'),
     fixedVersion: labels.get('Fixed Version'),

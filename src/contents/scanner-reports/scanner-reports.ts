@@ -8,7 +8,7 @@ import type { ReportOutcome, ScannerReport, ScannerReportsSource } from '../../c
 import type { Services } from '../../engine/services.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { heldManifest, imageNotFound, UpstreamError, type Upstream } from '../../registry/index.ts'
-import { ContentError } from '../package.ts'
+import { ContentError, type ContentRetry } from '../package.ts'
 import { absent, namedBlob, readManifest, type NamedManifest } from '../reading/held-content.ts'
 import { prepareFolder, readInProcess } from '../reading/reading-process.ts'
 import { manifestsAbout, namesOf, predicateIn } from '../reading/sbom-candidates.ts'
@@ -24,7 +24,7 @@ export interface ScannerReportsOptions {
   readonly folder: string
   /** How long an answer waits for reports that are not read yet, in milliseconds; 10 seconds by default. */
   readonly waitMs?: number
-  /** The longest time for one report, in milliseconds; one minute by default. */
+  /** The longest time for the reports in one manifest, in milliseconds; one minute by default. */
   readonly timeLimitMs?: number
 }
 
@@ -55,11 +55,11 @@ interface Part {
 /** Limits of one answer. The newest manifests count, those first whose type says that they are reports. `characters` is about all reports in it. */
 const limits = { subjects: 100, manifests: 20, documents: 10, characters: 16 * 1024 * 1024 } as const
 /** The memory for reports that were read, in characters: those of some images. */
-const rememberedCharacters = 4 * limits.characters
+const rememberedCharacters = 2 * limits.characters
 /** Memory of one vulnerability besides its texts. */
 const overhead = 100
-/** The time after which a failure that may pass is tried again, in milliseconds. */
-const retryMs = 30_000
+/** The time after which a report is read again that could not be read, in milliseconds. `few`: its author may be the reason, so it is longer. */
+const retryMs = { never: Infinity, few: 3_600_000, daily: 30_000 } as const
 
 /** Types that are reports, and types of envelopes that may have one in them. */
 const reportTypes = /sarif|grype|trivy|vuln|security\.vulnerability\.report/i
@@ -212,37 +212,44 @@ export class ScannerReports implements ScannerReportsSource {
     return made
   }
 
-  /** Reads a manifest and its reports. Rejects only if the signal aborts. */
+  /** Reads a manifest and its reports, within the time limit. Rejects only if the signal aborts. */
   async #read(candidate: Candidate, signal: AbortSignal): Promise<Part> {
+    const { timeLimitMs } = this.#options
+    const ending = new AbortController()
+    const late = new ContentError('TOO_LARGE', `the reports were not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })
+    const timer = setTimeout(() => ending.abort(late), timeLimitMs)
+    const limited = AbortSignal.any([signal, ending.signal])
     const documents: ReadDocument[] = []
     let [untilMs, characters] = [Infinity, 0]
-    const note = (document: Digest | '', outcome: ReportOutcome, mayPass: boolean): void => {
+    const note = (document: Digest | '', outcome: ReportOutcome, retry: ContentRetry): void => {
       const read = { document, outcome }
       characters += weightOfDocument(read)
       documents.push(characters > limits.characters ? withoutAll(read) : read)
-      if (mayPass) untilMs = this.#now() + retryMs
+      untilMs = Math.min(untilMs, this.#now() + retryMs[retry])
     }
     try {
-      for (const { digest, hint } of await this.#documents(candidate, signal)) {
+      for (const { digest, hint } of await this.#documents(candidate, limited)) {
         try {
-          note(digest, await this.#report(candidate, digest, signal), false)
+          note(digest, await this.#report(candidate, digest, limited), 'never')
         } catch (error) {
           const failure = this.#failureOf(candidate, error, signal)
           // Signatures, SBOMs and other statements are in the same envelopes.
-          if (hint === 'report' || failure.problem !== 'UNSUPPORTED_FORM') note(digest, outcomeOf(failure), failure.retry !== 'never')
+          if (hint === 'report' || failure.problem !== 'UNSUPPORTED_FORM') note(digest, outcomeOf(failure), failure.retry)
         }
       }
     } catch (error) {
-      note('', outcomeOf(this.#failureOf(candidate, error, signal)), true)
+      const failure = this.#failureOf(candidate, error, signal)
+      note('', outcomeOf(failure), failure.retry)
+    } finally {
+      clearTimeout(timer)
     }
     return { documents, untilMs }
   }
 
   /** Resolves with the layers of a manifest that may be reports, the newest first. */
   async #documents({ repo, digest, record }: Candidate, signal: AbortSignal): Promise<{ readonly digest: Digest; readonly hint: Hint }[]> {
-    const { services, upstream, timeLimitMs } = this.#options
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(timeLimitMs)])
-    const manifest = await readManifest({ services: services(), upstream, repo }, digest, limited)
+    const { services, upstream } = this.#options
+    const manifest = await readManifest({ services: services(), upstream, repo }, digest, signal)
     const found = (manifest?.layers ?? []).toReversed().flatMap((layer) => {
       const hint = hintOf(`${layer.mediaType} ${record.artifactType}`, { ...record.annotations, ...layer.annotations })
       return hint === undefined ? [] : [{ digest: layer.digest, hint }]
@@ -251,23 +258,15 @@ export class ScannerReports implements ScannerReportsSource {
   }
 
   async #report({ repo, names }: Candidate, digest: Digest, signal: AbortSignal): Promise<ReportOutcome> {
-    const { services, upstream, folder, timeLimitMs } = this.#options
+    const { services, upstream, folder } = this.#options
     const blob = await namedBlob({ services: services(), upstream, repo }, digest, signal)
     if (blob === undefined) throw absent(`document ${digest}`)
     const { size } = blob
     if (size > reportLimits.documentBytes) throw new ContentError('TOO_LARGE', `the report has ${size} bytes: at most ${reportLimits.documentBytes} are read`)
-    const ending = new AbortController()
-    const late = new ContentError('TOO_LARGE', `the report was not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })
-    const timer = setTimeout(() => ending.abort(late), timeLimitMs)
-    try {
-      await prepareFolder(folder)
-      const limited = AbortSignal.any([signal, ending.signal])
-      const job = { kind: 'report', digest, size, digests: names } as const
-      const { items: vulnerabilities, facts } = await readInProcess(job, { streams: [(opened) => blob.open(opened)], folder }, limited)
-      return { state: 'read', report: { ...facts, vulnerabilities } }
-    } finally {
-      clearTimeout(timer)
-    }
+    await prepareFolder(folder)
+    const job = { kind: 'report', digest, size, digests: names } as const
+    const { items: vulnerabilities, facts } = await readInProcess(job, { streams: [(opened) => blob.open(opened)], folder }, signal)
+    return { state: 'read', report: { ...facts, vulnerabilities } }
   }
 
   /** Returns an error that says something about the report. Throws the signal's reason. */

@@ -2,14 +2,13 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf, hexOf, type Digest } from '../../../src/base/digest.ts'
 import type { ScannerReport } from '../../../src/cache/lists/scanner-reports-source.ts'
 import { ScannerReports } from '../../../src/contents/scanner-reports/scanner-reports.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
-import { describeOnUpstreams } from '../../registry/oci/oci-upstreams.ts'
-import { startTestHost, type TestHost } from '../../registry/oci/test-host.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from '../../registry/oci/test-host.ts'
 import {
   alive,
   apkFiles,
@@ -28,11 +27,27 @@ import { grype, harbor, sarif, trivy, vulns } from './report-samples.ts'
 const vulnsType = 'https://in-toto.io/attestation/vulns/v0.1'
 const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
 
-describeOnUpstreams('reports of scanners', (startUpstream) => {
+/** Returns the upstream with another stream for one blob. */
+function withBlob(upstream: Upstream, digest: Digest, body: () => Readable): Upstream {
+  return new Proxy(upstream, {
+    get(target, key) {
+      if (key !== 'readBlob') return (target[key as keyof Upstream] as () => unknown).bind(target) // the port has methods only
+      const readBlob: Upstream['readBlob'] = async (repo, source, signal) => {
+        const found = await target.readBlob(repo, source, signal)
+        if (found === undefined || source.digest !== digest) return found
+        found.body.destroy()
+        return { size: found.size, body: body() }
+      }
+      return readBlob
+    },
+  })
+}
+
+describe('reports of scanners', () => {
   let host: TestHost
   let folder: string
   beforeAll(async () => {
-    host = await startTestHost({ upstream: startUpstream })
+    host = await startTestHost({ upstream: startDiskUpstream })
     folder = await mkdtemp(join(tmpdir(), 'taproot-reports-'))
   })
   afterAll(async () => {
@@ -99,22 +114,11 @@ describeOnUpstreams('reports of scanners', (startUpstream) => {
     const broken = await push(Buffer.from('{"runs": ['))
     const deep = await push(Buffer.from(`{"version":"2.1.0","runs":${'['.repeat(100_000)}`))
     const large = await push(Buffer.alloc(32 * 1024 * 1024 + 1, ' '))
-    // Each value takes more memory than its text.
-    const greedy = await push(Buffer.from(`{"version":"2.1.0","runs":[${'{},'.repeat(1_900_000)}{}]}`))
+    // As many objects of different forms as the limits allow: they take much more memory than their text.
+    const greedy = await push(Buffer.from(`{"version":"2.1.0","runs":[${Array.from({ length: 2_200_000 }, (_, at) => `{"${at.toString(36)}":0}`).join()}]}`))
     const damagedBytes = bytesOf({ ...sarif, salt: 'damaged' })
     const damaged = await push(damagedBytes)
-    const upstream = new Proxy(host.upstream, {
-      get(target, key) {
-        if (key !== 'readBlob') return (target[key as keyof Upstream] as () => unknown).bind(target) // the port has methods only
-        const readBlob: Upstream['readBlob'] = async (uid, source, signal) => {
-          const found = await target.readBlob(uid, source, signal)
-          if (found === undefined || source.digest !== digestOf(damagedBytes)) return found
-          found.body.destroy()
-          return { size: found.size, body: Readable.from([Buffer.alloc(damagedBytes.length, ' ')]) }
-        }
-        return readBlob
-      },
-    })
+    const upstream = withBlob(host.upstream, digestOf(damagedBytes), () => Readable.from([Buffer.alloc(damagedBytes.length, ' ')]))
     const found = await reportsOf(repo, image, upstream)
     const failed = (text: RegExp): unknown[] => [['failed', expect.stringMatching(text)]]
     expect(statesOf(found, other)).toEqual(failed(/another image/))
@@ -146,6 +150,19 @@ describeOnUpstreams('reports of scanners', (startUpstream) => {
     await host.client.send('DELETE', `/v2/${repo.path}/manifests/${image.digest}`)
     await expect(source.of({ repo: repo.uid, digest: image.digest }, alive)).rejects.toMatchObject({ code: 5 })
     await source.close()
+  })
+
+  test('that never arrive end with the time limit, and hold up no other organisation for longer', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const bytes = bytesOf({ ...sarif, salt: 'silent' })
+    await repo.referrer(image, { bytes, mediaType: 'application/sarif+json' })
+    const upstream = withBlob(host.upstream, digestOf(bytes), () => new Readable({ read: () => undefined }))
+    const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000, timeLimitMs: 2_000 })
+    const states = (await source.of({ repo: repo.uid, digest: image.digest }, alive)).map(stateOf)
+    expect(states).toEqual([['tooLarge', 'the reports were not read within 2 seconds']])
+    await source.close()
+    expect(await readdir(folder)).toEqual([])
   })
 
   test('that are not read yet are pending, and reading ends with the source', async () => {
