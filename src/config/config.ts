@@ -108,6 +108,8 @@ export interface RegistryConfig {
   readonly catalog: boolean
   /** True if the worker reads what pushed images contain. */
   readonly readContents: boolean
+  /** Whether `deprecated` of tags follows their life cycles. */
+  readonly lifecycle: { readonly deprecate: boolean }
   /** What signatures are checked against. */
   readonly signatures?: { readonly trustedRootFile?: string }
   readonly upstream?: UpstreamConfig

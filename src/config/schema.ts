@@ -38,6 +38,9 @@ export const configSchema = section('Configuration of Taproot.', {
       maxMoves: count('Number of moves to keep for each tag: the newest ones.'),
     }),
     readContents: flag('Whether to read what pushed images contain. If false, images wait.', true),
+    lifecycle: section('Life cycles of tags.', {
+      deprecate: flag('Whether to set `deprecated` of tags whose versions are no longer supported, and to take it back if the dates change.', false),
+    }),
     signatures: section('Signatures of images, for pull policies.', {
       trustedRootFile: text(
         'File with the trusted root of sigstore (`trusted_root.json`): certificate authorities and logs for keyless signatures. Nothing is fetched. It is read again when it changes.',

@@ -25,7 +25,7 @@ export interface ContentsJobOptions extends SegmentsOptions {
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
-const readersVersion = 1
+const readersVersion = 2
 /** Number of images that are read at the same time, of different organisations. One large image does not hold up the others. */
 const imagesAtOnce = 2
 /** What was read is published after this number of images or packages, or this time in milliseconds. */
@@ -45,9 +45,15 @@ interface DoneImage {
 }
 
 function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: number): StoredImage {
-  const { platform, source, sourceDigest, problem = '', message, distribution = { id: '', version: '' } } = found
+  const { platform, source, sourceDigest, problem = '', message, distribution = { id: '', version: '' }, described } = found
   const skipped = found.skipped.map(({ path, message: reason }) => ({ path, message: reason }))
-  return { repo, digest, packages, facts: { platform, source, sourceDigest, problem, message, distribution, skipped, readMs, readers: readersVersion } }
+  const about = described === undefined ? {} : { described }
+  return {
+    repo,
+    digest,
+    packages,
+    facts: { platform, source, sourceDigest, problem, message, distribution, skipped, readMs, readers: readersVersion, ...about },
+  }
 }
 
 /** Reads the contents of images that were pushed. The active worker runs it (docs/adr/0034). */

@@ -1,8 +1,7 @@
 import type { Digest } from '../base/digest.ts'
-import type { ImageName } from '../cache/lists/contents-source.ts'
+import type { DescribedProduct, ImageName } from '../cache/lists/contents-source.ts'
 import type { SkippedFile } from './layers/packages-of-layers.ts'
 import type { ContentProblem, Distribution, ImagePackage } from './package.ts'
-import type { DescribedProduct } from './sbom/forms.ts'
 
 /** Where the packages of an image were read, best first. */
 export const packageSources = ['attestation', 'referrer', 'tag', 'layers'] as const

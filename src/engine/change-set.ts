@@ -110,9 +110,11 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, cached.uid)
     this.guard({ kind: 'unchanged', key, revision: cached.revision })
     for (const { uid } of ownersOf(kind, cached)) this.guard({ kind: 'absent', key: cascadeKey(uid) })
-    const { etag, createMs, updateMs, managedBy, pushedDigest = cached.pushedDigest, sealed = sealedSecrets(kind, cached) } = facts
+    const { etag, createMs, updateMs, managedBy, pushedDigest = cached.pushedDigest, lifeCycleDigest = cached.lifeCycleDigest } = facts
+    const sealed = facts.sealed ?? sealedSecrets(kind, cached)
     const ownedFields = facts.ownedFields ?? (managedBy === cached.managedBy ? cached.ownedFields : [])
-    const length = this.#put(kind, { uid: cached.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest } })
+    const kept = { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest, lifeCycleDigest }
+    const length = this.#put(kind, { uid: cached.uid, record, facts: kept })
     this.#grow(kind, cached.uid, { records: 0, bytes: length - cached.length })
     const heldClaims = new Set(claimsOf(kind, { uid: cached.uid, record: cached.message, managedBy: cached.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: cached.uid, record, managedBy: facts.managedBy }))

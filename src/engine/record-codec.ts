@@ -19,6 +19,8 @@ export interface EnvelopeFacts {
   readonly ownedFields?: readonly string[]
   /** For a tag: the digest under which its manifest was pushed, if it differs from the digest in the record. By default, that of the replaced record. */
   readonly pushedDigest?: string
+  /** For a tag: the digest for which its life cycle set `deprecated`, or for which a caller cleared it. By default, that of the replaced record. */
+  readonly lifeCycleDigest?: string
   /** The encrypted secrets of the record. By default, those of the replaced record. */
   readonly sealed?: SealedSecrets
 }
@@ -57,6 +59,7 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
     sealed: facts.sealed ?? {},
     ownedFields: [...(facts.ownedFields ?? [])],
     pushedDigest: facts.pushedDigest ?? '',
+    lifeCycleDigest: facts.lifeCycleDigest ?? '',
   })
 }
 

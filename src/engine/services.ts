@@ -17,7 +17,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import type { TaskTurn } from '../base/task-thread.ts'
-import { rootOf, type Uid } from '../base/uid.ts'
+import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 import type { ContentsSource, ImageFacts, ImageName, ImageVulnerability } from '../cache/lists/contents-source.ts'
@@ -243,6 +243,18 @@ export function innerContext(
     authorizedBy: (authorize) => ({ ...context, authorize }),
   }
   return context
+}
+
+/** Returns a context in which the platform itself calls a method, without a request of anyone. `requestId` names the work. */
+export function platformContext(services: Pick<Services, 'settings'>, call: Pick<Context, 'method' | 'requestId' | 'signal'>): Context {
+  const caller: Caller = {
+    identity: trustedUid(''),
+    operator: true,
+    actor: { iss: services.settings.ownIssuer },
+    restrictions: {},
+    permissions: () => ({ operator: true, grants: [] }),
+  }
+  return innerContext({ ...call, caller, validateOnly: false, ownership: apiOwnership, authorize: () => undefined })
 }
 
 /** An answer that has another form over REST than the JSON of its message. */

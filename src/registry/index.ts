@@ -2,6 +2,7 @@
 export { type Collected, Collector, isEmbedded } from './gc/collector.ts'
 export { recountContent } from './gc/recount.ts'
 export { type HistoryRetention, expireTagHistory } from './tags/expire-history.ts'
+export { followLifeCycle, isDeprecatedByLifeCycle, mayDeprecate } from './tags/life-cycle.ts'
 export { listTagHistory, restoreTag } from './tags/restore.ts'
 export { getRepoCountBySource, listTagHistoryV1, summarizeTags } from './tags/version-1-reads.ts'
 export { historyAt, historyPrefix, readHistory } from './tags/tag-history.ts'

@@ -26,8 +26,8 @@ const countEveryMs = 60 * 60_000
 const feedsEveryMs = 60_000
 /** Interval at which the active worker looks for images to read, in milliseconds. */
 const contentsEveryMs = 1_000
-/** Interval at which the active worker looks for tags whose vulnerabilities changed, in milliseconds. */
-const vulnerabilityCountsEveryMs = 2_000
+/** Interval at which the active worker looks for tags whose vulnerabilities or life cycles changed, in milliseconds. */
+const tagsEveryMs = 2_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /**
  * How long a process that stops waits until its leadership is released, in milliseconds. If the store is unreachable, the lease must
@@ -43,7 +43,7 @@ export interface BackgroundObserver extends FeedObserver, ContentsObserver {
   /** Whether this process runs the work of role `worker`. */
   working(works: boolean): void
   expired(what: ExpiredSort, count: number): void
-  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds`, `contents`, `counts` or `collect`. */
+  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds`, `contents`, `counts`, `cycles` or `collect`. */
   failed(work: string): void
 }
 
@@ -160,18 +160,21 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
 
 /** Runs the jobs of role `worker` until `signal` aborts. They may take long, and need much memory and disk space. */
 async function doWork(background: Background, signal: AbortSignal): Promise<void> {
-  const { feeds, contentsJob, vulnerabilityCounts, cache } = background.engine
+  const { feeds, contentsJob, vulnerabilityCounts, lifeCycles, cache } = background.engine
   const requested = new Alarm()
   const forget = cache.onKey((key) => {
     if (key.startsWith(feedRequestPrefix)) requested.ring()
   })
   // A reload of the cache may contain requests that the watch did not report.
   const forgetResets = cache.onReset(requested.ring)
-  const unfollow = vulnerabilityCounts.follow()
+  const unfollow = [vulnerabilityCounts.follow(), lifeCycles?.follow()]
   const count = (): Promise<void> => vulnerabilityCounts.run(signal)
   try {
     await Promise.all([
-      keepDoing(background, { name: 'counts', work: count, everyMs: vulnerabilityCountsEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'counts', work: count, everyMs: tagsEveryMs, alarm: new Alarm() }, signal),
+      lifeCycles === undefined
+        ? undefined
+        : keepDoing(background, { name: 'cycles', work: () => lifeCycles.run(signal), everyMs: tagsEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'feeds', work: () => feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal),
       contentsJob === undefined
         ? undefined
@@ -182,7 +185,7 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
           ),
     ])
   } finally {
-    unfollow()
+    for (const end of unfollow) end?.()
     forget()
     forgetResets()
   }

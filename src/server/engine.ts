@@ -22,7 +22,7 @@ import type { Tracing } from '../base/tracing.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, ScannerReports, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
+import { ContentsJob, LifeCycleDeprecation, ScannerReports, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -102,6 +102,8 @@ export interface Engine {
   readonly imageContents: Segments | undefined
   readonly contentsJob: ContentsJob | undefined
   readonly vulnerabilityCounts: VulnerabilityCounts
+  /** Undefined unless tags follow their life cycles. */
+  readonly lifeCycles: LifeCycleDeprecation | undefined
   readonly feeds: Feeds
   readonly services: Services
 }
@@ -212,6 +214,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     imageContents,
     contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
     vulnerabilityCounts: new VulnerabilityCounts(services),
+    lifeCycles: config.registry.lifecycle.deprecate ? new LifeCycleDeprecation(services) : undefined,
   }
 }
 

@@ -14,6 +14,7 @@ const envelopes = fc.record({
   sealed: fc.array(fc.uint8Array({ maxLength: 9 }), { maxLength: 3 }),
   ownedFields: fc.array(fc.string({ maxLength: 9 }), { maxLength: 3 }),
   pushedDigest: fc.string({ maxLength: 20 }),
+  lifeCycleDigest: fc.string({ maxLength: 20 }),
 })
 
 describe('scanEnvelope', () => {
@@ -23,7 +24,7 @@ describe('scanEnvelope', () => {
 
   test('scanEnvelope reads any envelope at any offset of a buffer', () => {
     fc.assert(
-      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest }, padding) => {
+      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest, lifeCycleDigest }, padding) => {
         const bytes = toBinary(
           EnvelopeSchema,
           create(EnvelopeSchema, {
@@ -35,13 +36,14 @@ describe('scanEnvelope', () => {
             managedBy,
             ownedFields,
             pushedDigest,
+            lifeCycleDigest,
             sealed: Object.fromEntries(sealed.map((value, at) => [`field.${at}`, value])),
           }),
         )
         const buffer = Buffer.concat([Buffer.alloc(padding, 0xff), bytes, Buffer.alloc(padding, 0xff)])
         const parts = scanEnvelope(buffer, padding, padding + bytes.length)
         expect(new Uint8Array(buffer.subarray(parts.recordStart, parts.recordEnd))).toEqual(record)
-        expect(parts).toMatchObject({ etag, createMs, updateMs, managedBy, pushedDigest })
+        expect(parts).toMatchObject({ etag, createMs, updateMs, managedBy, pushedDigest, lifeCycleDigest })
       }),
     )
   })

@@ -64,9 +64,8 @@ export async function importDocuments(
   }
 }
 
-/** Imports the life cycles of a product of its own, in the form of endoflife.date. Returns its name. */
-export async function importProduct(server: TestServer, group: string, cycles: readonly JsonObject[]): Promise<string> {
-  const name = freshName('product')
+/** Imports the life cycles of a product, by default of one of its own, in the form of endoflife.date. Returns its name. */
+export async function importProduct(server: TestServer, group: string, cycles: readonly JsonObject[], name = freshName('product')): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'taproot-cycles-'))
   try {
     const path = join(folder, `${name}.json`)

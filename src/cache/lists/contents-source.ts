@@ -13,6 +13,15 @@ export interface ImageName {
   readonly digest: Digest
 }
 
+/** The product that an SBOM says it is about: the image, or what it was made of. */
+export interface DescribedProduct {
+  readonly name: string
+  /** Empty if there is none. For an image, this is often its digest. */
+  readonly version: string
+  /** The canonical package URL; empty if there is none. */
+  readonly purl: string
+}
+
 /** How the contents of an image became known, or why they did not. */
 export interface ContentsFacts {
   /** For example `linux/amd64`; empty if it is unknown. */
@@ -26,6 +35,8 @@ export interface ContentsFacts {
   readonly message: string
   /** The distribution: `ID` and `VERSION_ID` of os-release; empty if it is unknown. */
   readonly distribution: { readonly id: string; readonly version: string }
+  /** What the SBOM is about. Absent without an SBOM, and for images that readers before version 2 have read. */
+  readonly described?: DescribedProduct
   /** Files that were not read: packages may be missing. */
   readonly skipped: readonly { readonly path: string; readonly message: string }[]
   /** The time of reading, in milliseconds since 1970. */

@@ -177,6 +177,11 @@ export class CachedRecord implements BufferItem, DecodedHolder {
     return this.#parts().pushedDigest
   }
 
+  /** For a tag: the digest for which its life cycle set `deprecated`, or for which a caller cleared it. Empty otherwise. */
+  get lifeCycleDigest(): string {
+    return this.#parts().lifeCycleDigest
+  }
+
   /** Proto names of the fields that the Kubernetes object owning the record sets; empty if unknown. Decodes the envelope. */
   get ownedFields(): readonly string[] {
     return this.managedBy === '' ? [] : this.envelope.ownedFields

@@ -9,6 +9,8 @@ export interface EnvelopeParts {
   managedBy: string
   /** For a tag: the digest under which its manifest was pushed, if it differs from the digest in the record. Empty otherwise. */
   pushedDigest: string
+  /** For a tag: the digest for which its life cycle set `deprecated`, or for which a caller cleared it. Empty otherwise. */
+  lifeCycleDigest: string
   createMs: number
   updateMs: number
   /** The position of the checksum field, including its tag; -1 if there is no checksum. */
@@ -30,6 +32,7 @@ export const envelopeFields = {
   checksum: 8,
   ownedFields: 9,
   pushedDigest: 10,
+  lifeCycleDigest: 11,
 } as const
 
 const reader = new WireReader()
@@ -46,6 +49,7 @@ const typeOf: readonly (number | undefined)[] = [
   wireType.fixed32,
   wireType.delimited,
   wireType.delimited,
+  wireType.delimited,
 ]
 
 /** Size of the checksum field in bytes: one for its tag and four for the checksum. */
@@ -53,7 +57,7 @@ const checksumBytes = 5
 
 /** Finds the parts of the envelope in `buffer` from `start` to `end`. Throws WireError if the bytes are not an envelope or have an unknown format. */
 export function scanEnvelope(buffer: Buffer, start: number, end: number): EnvelopeParts {
-  const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
+  const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', lifeCycleDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
   let format = 0
   reader.open(buffer, start, end)
   while (reader.tag()) {
@@ -82,6 +86,9 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
         break
       case envelopeFields.pushedDigest:
         parts.pushedDigest = reader.text()
+        break
+      case envelopeFields.lifeCycleDigest:
+        parts.lifeCycleDigest = reader.text()
         break
       case envelopeFields.checksum:
         parts.checksumAt = reader.position - 1

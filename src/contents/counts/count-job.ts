@@ -1,10 +1,7 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
-import { isBelow, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
-import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
-import type { RecordTables } from '../../cache/record-tables.ts'
 import { dayMs } from '../../catalogue/index.ts'
 import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import type { Services } from '../../engine/services.ts'
@@ -26,6 +23,7 @@ import {
   type TagStates,
 } from './tag-month.ts'
 import { imageState } from './tag-state.ts'
+import { TagLooks, type TagLook } from '../tag-looks.ts'
 import { changedEvent } from './changed-event.ts'
 
 /** How long states are kept, in months besides the current one. */
@@ -41,123 +39,29 @@ const turnKey = 'vulnerability counts'
 
 const gone: CountedState = { kind: 'gone' }
 
-/** A tag to look at. */
-interface TagLook {
-  readonly tag: CountedTag
-  /** True if it changed just now: then an image that is not read yet will soon be. */
-  readonly isChanged: boolean
-}
-
-/** The most tags that wait in memory. Others wait for the next look at all tags. */
-const maxQueued = 100_000
-
-/** Tags, each once, in the order in which they were added. */
-class TagQueue {
-  readonly #tags = new Map<string, CountedTag>()
-
-  /** Returns false if there is no room. */
-  add({ repo, name }: CountedTag): boolean {
-    if (this.#tags.size >= maxQueued) return false
-    this.#tags.set(`${repo}:${name}`, { repo, name })
-    return true
-  }
-
-  /** Removes the first tag and returns it. */
-  take(): CountedTag | undefined {
-    for (const [key, tag] of this.#tags) {
-      this.#tags.delete(key)
-      return tag
-    }
-    return undefined
-  }
-
-  /** Takes all tags. */
-  takeAll(): readonly CountedTag[] {
-    const all = [...this.#tags.values()]
-    this.#tags.clear()
-    return all
-  }
-}
-
-/** Returns the tag of a record. */
-function tagIn({ parent, name }: CachedRecord): CountedTag {
-  return { repo: trustedUid(parent), name }
-}
-
-/** Yields all tags, one of each organisation in turn, also while tags come and go. */
-function* tagsInTurns(tables: RecordTables): Generator<CountedTag, void> {
-  const last = new Map<Uid, Uid>([...tables.table('Group').matching('parent', '/')].map(({ uid }) => [uid, uid]))
-  while (last.size > 0) {
-    for (const [root, after] of last) {
-      const { byUid } = tables.table('Tag')
-      const next = byUid.at(byUid.rankBy(({ uid }) => uid <= after))
-      if (next === undefined || !isBelow(next.uid, root)) last.delete(root)
-      else {
-        last.set(root, next.uid)
-        yield tagIn(next)
-      }
-    }
-  }
-}
-
 /** Records the vulnerabilities of each tag over time (docs/adr/0029). The active worker runs it. */
 export class VulnerabilityCounts {
   readonly #services: Services
-  /** Tags that changed. */
-  readonly #changed = new TagQueue()
-  /** Tags whose images were not read yet. */
-  readonly #pending = new TagQueue()
-  /** Tags that could not be looked at in this run. */
-  readonly #failed = new TagQueue()
-  /** The contents of images that were looked at. */
-  #edition: unknown
+  readonly #looks: TagLooks
   /** The advisories and the day for which all tags were looked at, or are. Undefined if they must be. */
   #looked: { readonly source: AdvisorySource; readonly day: number; readonly atMs: number } | undefined
-  /** The tags that are still to be looked at. */
-  #left: Iterator<CountedTag, void> | undefined
 
   constructor(services: Services) {
     this.#services = services
+    this.#looks = new TagLooks(services)
   }
 
   /** Notes changes of tags from now on. Returns a function that ends this. */
   follow(): () => void {
-    const { cache } = this.#services
-    // What was missed before is found by a look at all tags.
-    this.#looked = undefined
-    const ends = [
-      cache.onRecord((kind, old, record) => {
-        const changed = record ?? old
-        if (kind === 'Tag' && changed !== undefined) this.#wake([tagIn(changed)])
-      }),
-      cache.onReset(() => (this.#looked = undefined)),
-    ]
-    return () => {
-      for (const end of ends) end()
-    }
+    return this.#looks.follow()
   }
 
   /** Records what changed. Tags that could not be looked at are tried again in the next run. Rejects with the first failure, StoreError, or the signal's reason. */
   async run(signal: AbortSignal): Promise<void> {
     const source = this.#advisories()
     if (source === undefined) return
-    this.#wake(this.#failed.takeAll())
     await this.#begin(source, signal)
-    await oneByOne(this.#next(), (tag) => this.#look(tag, signal), { signal })
-  }
-
-  /** Has tags looked at before others. */
-  #wake(tags: readonly CountedTag[]): void {
-    // Without room, all tags are looked at.
-    for (const tag of tags) if (!this.#changed.add(tag)) this.#looked = undefined
-  }
-
-  /** Has tags looked at whose images were not read, if more images were read meanwhile. */
-  #wakePending(): void {
-    const edition = this.#services.imageContents?.edition
-    if (edition === this.#edition) return
-    this.#edition = edition
-    this.#wake(this.#pending.takeAll())
+    await oneByOne(this.#looks.all(), (look) => this.#looks.at([look], () => this.#count(look, signal)), { signal })
   }
 
   /** Returns the advisories; undefined if there are none yet. */
@@ -177,46 +81,23 @@ export class VulnerabilityCounts {
     const atMs = clock.now()
     const day = Math.floor(atMs / dayMs)
     const looked = this.#looked
-    if (looked !== undefined && looked.source === source && looked.day === day && atMs - looked.atMs < lookEveryMs) return
+    if (!this.#looks.isDue && looked?.source === source && looked.day === day && atMs - looked.atMs < lookEveryMs) return
     await cache.barrier(signal)
     const { month } = monthDay(day)
     await this.#expire(month, signal)
     // A tag that is gone may have no record of this month.
     for (const one of [month, ...monthsBefore(month)]) await this.#endGone(monthPrefix(one), signal)
     this.#looked = { source, day, atMs }
-    this.#left = tagsInTurns(cache.tables)
-  }
-
-  /** Yields the tags to look at: first those that changed. */
-  *#next(): Generator<TagLook, void> {
-    for (;;) {
-      this.#wakePending()
-      const changed = this.#changed.take()
-      if (changed !== undefined) {
-        yield { tag: changed, isChanged: true }
-        continue
-      }
-      const next = this.#left?.next()
-      if (next === undefined || next.done === true) return
-      yield { tag: next.value, isChanged: false }
-    }
-  }
-
-  async #look(look: TagLook, signal: AbortSignal): Promise<void> {
-    try {
-      await this.#count(look, signal)
-    } catch (error) {
-      this.#failed.add(look.tag)
-      throw error
-    }
+    this.#looks.begin()
   }
 
   async #count({ tag, isChanged }: TagLook, signal: AbortSignal): Promise<void> {
     const record = tagNamed(this.#services.cache.tables, tag.repo, tag.name)
     if (record === undefined) return this.#record(tag, gone, signal)
     const digest = messageOf(record, 'Tag').digest as Digest // checked when the tag was written
+    const edition = this.#looks.editionOf(tag.repo)
     const state = await imageState(this.#services, { repo: tag.repo, digest }, { key: turnKey, signal })
-    if (state === 'pending') this.#pending.add(tag)
+    if (state === 'pending') this.#looks.waitFor(tag, edition)
     if (state !== 'pending') await this.#record({ ...tag, digest }, state, signal)
     else if (!isChanged) await this.#record(tag, { kind: 'unknown' }, signal)
   }

@@ -5,10 +5,10 @@ import { join } from 'node:path'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Digest } from '../../base/digest.ts'
+import type { DescribedProduct } from '../../cache/lists/contents-source.ts'
 import type { ReportedVulnerability, ReportFacts } from '../../cache/lists/scanner-reports-source.ts'
 import type { SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, type ContentProblem, type ContentRetry, type Distribution, type ImagePackage } from '../package.ts'
-import type { DescribedProduct } from '../sbom/forms.ts'
 
 /** What the process reads from its standard input: an SBOM, or layers one after the other. Sizes are in bytes. */
 type PackagesJob =

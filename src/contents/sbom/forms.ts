@@ -1,16 +1,8 @@
+import type { DescribedProduct } from '../../cache/lists/contents-source.ts'
 import type { Distribution } from '../package.ts'
 import type { PackageList } from '../package-list.ts'
 import { distributionTypes, packageOfUrl, type PackageParts } from '../package-url.ts'
 import { textIn, type SbomObject } from './json.ts'
-
-/** The product that a document says it is about: the image, or what it was made of. */
-export interface DescribedProduct {
-  readonly name: string
-  /** Empty if there is none. For an image, this is often its digest. */
-  readonly version: string
-  /** The canonical package URL; empty if there is none. */
-  readonly purl: string
-}
 
 /** What a document says besides its packages. */
 export interface SbomFacts {

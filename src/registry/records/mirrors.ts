@@ -28,7 +28,7 @@ import { notFound } from '../../engine/errors.ts'
 import type { RenderFacts, Planning } from '../../engine/kind.ts'
 import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import { continuationOf, listShown, nextToken, pageLimit } from '../../engine/read.ts'
-import { apiOwnership, callerOf, innerContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
+import { callerOf, platformContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
 import { factsOf } from '../../engine/shown.ts'
 import { bodyOf, emit } from '../../engine/write.ts'
 import { repoKind } from './repos.ts'
@@ -168,21 +168,7 @@ export const endMirror: Handler = async (services, context, message) => {
 function ownContext(services: Services, signal: AbortSignal): Context {
   const method = methods.find((row) => row.kind === repoKind.index.kind && row.verb === 'update')
   if (method === undefined) throw new TypeError('the kind Repo has no update method')
-  return innerContext({
-    method,
-    caller: {
-      identity: trustedUid(''),
-      operator: true,
-      actor: { iss: services.settings.ownIssuer },
-      restrictions: {},
-      permissions: () => ({ operator: true, grants: [] }),
-    },
-    requestId: 'expired-syncs',
-    signal,
-    validateOnly: false,
-    ownership: apiOwnership,
-    authorize: () => undefined,
-  })
+  return platformContext(services, { method, requestId: 'expired-syncs', signal })
 }
 
 function isExpired(record: CachedRecord, nowMs: number): boolean {

@@ -34,6 +34,8 @@ export interface TagState {
   readonly pushedDigest?: Digest | ''
   readonly deprecated?: boolean
   readonly bundles?: readonly string[]
+  /** The digest for which the life cycle decides `deprecated`; empty if it takes its decision back. Absent for changes by callers. */
+  readonly lifeCycleDigest?: Digest | ''
 }
 
 /** The entries that a move of a tag reads and guards. */
@@ -76,6 +78,17 @@ function changed(record: Tag, state: TagState): TagRecord {
   return next
 }
 
+/**
+ * Returns the digest for which the life cycle set `deprecated`, or for which a caller cleared it. What a caller sets is the caller's: the life cycle leaves it
+ * alone (docs/adr/0042).
+ */
+function lifeCycleDigestOf(cached: CachedRecord, { digest, deprecated }: Tag, state: TagState): string {
+  if (state.lifeCycleDigest !== undefined) return state.lifeCycleDigest
+  if (state.deprecated === undefined) return cached.lifeCycleDigest
+  if (state.deprecated) return ''
+  return deprecated ? digest : cached.lifeCycleDigest
+}
+
 function isSame(one: TagRecord, other: TagRecord): boolean {
   return one.digest === other.digest && one.deprecated === other.deprecated && one.bundles.join('\n') === other.bundles.join('\n')
 }
@@ -110,14 +123,15 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   // The digest was validated when it was written.
   const previous = current.digest === '' ? undefined : (current.digest as Digest)
   const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? cached.pushedDigest : '')
-  if (isSame(record, current) && pushedDigest === cached.pushedDigest) {
+  const lifeCycleDigest = lifeCycleDigestOf(cached, current, state)
+  if (isSame(record, current) && pushedDigest === cached.pushedDigest && lifeCycleDigest === cached.lifeCycleDigest) {
     // Other writes of the transaction assume that the tag exists, so a deletion meanwhile must fail it.
     changes.guard({ kind: 'unchanged', key: recordKey('Tag', cached.uid), revision: cached.revision })
     return { tag: current, previous }
   }
   const notBeforeMs = cached.updateMs + 1
   const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
-  const written = { etag: newEtag(planning.services.random), createMs: cached.createMs, updateMs, managedBy: cached.managedBy, pushedDigest }
+  const written = { etag: newEtag(planning.services.random), createMs: cached.createMs, updateMs, managedBy: cached.managedBy, pushedDigest, lifeCycleDigest }
   return { tag: changes.update(tagKind, { cached, record, facts: written }), previous }
 }
 

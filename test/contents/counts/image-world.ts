@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { digestOf, type Digest } from '../../../src/base/digest.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
-import { imageType, manifestOf, OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
+import { descriptorOf, imageType, manifestOf, OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { freshName, makeOrganisation, ok, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { tarOf } from '../tar-of.ts'
 
@@ -67,4 +67,31 @@ export async function pushManifest(world: ImageWorld, reference: string, manifes
   const { status, body } = await withRegistry(world, (client) => client.putManifest(world.path, reference, manifest))
   if (status !== 201) throw new Error(body.toString())
   return manifest.digest
+}
+
+/** Pushes an image with annotations `org.opencontainers.image.<key>`, by its digest if the reference is empty. Each call makes another image. */
+export async function pushAnnotated(world: ImageWorld, reference: string, annotations: Readonly<Record<string, string>>): Promise<TestManifest> {
+  const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', salt: randomBytes(8).toString('hex') }))
+  await withRegistry(world, (client) => client.putBlob(world.path, config))
+  const described = { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length }
+  const named = Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`org.opencontainers.image.${key}`, value]))
+  const manifest = manifestOf({ schemaVersion: 2, mediaType: imageType, config: described, layers: [], annotations: named })
+  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
+  return manifest
+}
+
+/** Pushes an SBOM about an image as its referrer. */
+export async function pushSbom(world: ImageWorld, subject: TestManifest, { mediaType, document }: { mediaType: string; document: unknown }): Promise<void> {
+  const [config, layer] = [Buffer.from('{}'), Buffer.from(JSON.stringify(document))]
+  await withRegistry(world, async (client) => {
+    for (const bytes of [config, layer]) await client.putBlob(world.path, bytes)
+  })
+  const manifest = manifestOf({
+    schemaVersion: 2,
+    mediaType: imageType,
+    config: { mediaType: 'application/vnd.oci.empty.v1+json', digest: digestOf(config), size: config.length },
+    layers: [{ mediaType, digest: digestOf(layer), size: layer.length }],
+    subject: descriptorOf(subject),
+  })
+  await pushManifest(world, manifest.digest, manifest)
 }

@@ -1,24 +1,11 @@
-import { randomBytes } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
-import { digestOf } from '../../../../src/base/digest.ts'
-import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
-import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { makeImageWorld, pushAnnotated as push, pushManifest, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { descriptorOf, indexType, manifestOf } from '../../../registry/oci/oci-client.ts'
 import { importProduct } from '../../../support/import-advisories.ts'
 import type { Reply } from '../../../support/api-clients.ts'
 import { makeMember, ok } from '../../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuite } from '../spec-suite.ts'
-
-/** Pushes an image with annotations. */
-async function push(world: ImageWorld, reference: string, annotations: Readonly<Record<string, string>>): Promise<TestManifest> {
-  const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', salt: randomBytes(8).toString('hex') }))
-  await withRegistry(world, (client) => client.putBlob(world.path, config))
-  const described = { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length }
-  const named = Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`org.opencontainers.image.${key}`, value]))
-  const manifest = manifestOf({ schemaVersion: 2, mediaType: imageType, config: described, layers: [], annotations: named })
-  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
-  return manifest
-}
 
 specSuite('life cycles of tags', (spec) => {
   const tagsOf = async ({ repo, token }: ImageWorld, request: JsonObject = {}): Promise<JsonObject> =>

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { eolStatuses } from '../../../src/contents/list-eol-tags.ts'
-import { productsIn } from '../../../src/contents/tag-products.ts'
+import { eolStatuses } from '../../../src/contents/lifecycle/life-cycles.ts'
+import { productsIn } from '../../../src/contents/lifecycle/tag-products.ts'
 import { EolTag_GraceStatus as Grace, EolTag_TagStatus as Status } from '../../../src/gen/taproot/registry/v2/eol_tags_pb.ts'
 
 const today = '2026-06-15'
@@ -43,5 +43,37 @@ test.each([
   ],
   ['texts that are too long', { title: 'x'.repeat(256), 'base.name': `node:${'2'.repeat(300)}` }, []],
 ] as const)('products of a tag: %s', (_, annotations, products) => {
-  expect(productsIn(Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`${prefix}${key}`, value])), '3.12')).toEqual(products)
+  const named = Object.fromEntries(Object.entries(annotations).map(([key, value]) => [`${prefix}${key}`, value]))
+  expect(productsIn({ annotations: named }, '3.12')).toEqual(products)
+})
+
+const digest = `sha256:${'0a'.repeat(32)}`
+const described = { name: '', version: '', purl: '' }
+
+test.each([
+  ['a name, and the digest as version: the tag is the version', { name: 'python', version: digest }, [['python', '3.12']]],
+  ['a name and a version', { name: 'python', version: '3.11.2' }, [['python', '3.11.2']]],
+  ['a reference of an image', { name: 'docker.io/library/python:3.13-slim', version: digest }, [['python', '3.13-slim']]],
+  ['a reference by digest', { name: `registry.example.com/acme/python@${digest}`, version: digest }, [['python', '3.12']]],
+  ['a folder', { name: '/src/shop' }, [['shop', '3.12']]],
+  ['the package URL of an image', { name: 'python', version: digest, purl: `pkg:oci/python@${encodeURIComponent(digest)}` }, [['python', '3.12']]],
+  [
+    'a package URL with a version',
+    { name: 'django', version: '5', purl: 'pkg:pypi/django@4.2.1' },
+    [
+      ['pkg:pypi/django@4.2.1', '4.2.1'],
+      ['django', '5'],
+    ],
+  ],
+  ['a text that is too long', { name: 'x'.repeat(256), version: '1' }, []],
+  ['a name without a product', { name: '/' }, []],
+] as const)('products that an SBOM is about: %s', (_, about, products) => {
+  const found = productsIn({ annotations: {}, described: { ...described, ...about } }, '3.12')
+  expect(found).toEqual(products.map(([product, version]) => ({ product, version, isBase: false })))
+})
+
+test('annotations count before the SBOM, and the SBOM before the base image', () => {
+  const annotations = { [`${prefix}title`]: 'shop', [`${prefix}base.name`]: 'node:22' }
+  const found = productsIn({ annotations, described: { ...described, name: 'python' } }, '1')
+  expect(found.map(({ product }) => product)).toEqual(['shop', 'python', 'node'])
 })

@@ -1,0 +1,105 @@
+import type { Digest } from '../../base/digest.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import type { LifecycleSource } from '../../cache/lists/lifecycle-source.ts'
+import { oneByOne } from '../../engine/jobs/one-by-one.ts'
+import type { Services } from '../../engine/services.ts'
+import { EolTag_TagStatus as Status } from '../../gen/taproot/registry/v2/eol_tags_pb.ts'
+import { followLifeCycle, isDeprecatedByLifeCycle, mayDeprecate, tagNamed, tagOf } from '../../registry/index.ts'
+import { TagLooks, type TagLook } from '../tag-looks.ts'
+import { dayText, eolStatuses, tagLifeCycles, type TagLifeCycle } from './life-cycles.ts'
+
+/** How often all tags are looked at, whatever changed, in milliseconds. */
+const lookEveryMs = 6 * 3_600_000
+/** Number of tags whose life cycles are looked up together. */
+const tagsAtOnce = 64
+/** The turns of this job at threads that answer requests too. */
+const turnKey = 'life cycles'
+
+/** A tag that exists, and how it came to be looked at. */
+interface FoundTag {
+  readonly look: TagLook
+  readonly record: CachedRecord
+  /** Of the contents of its repo, before the look. */
+  readonly edition: string | undefined
+}
+
+function* batchesOf(looks: Iterable<TagLook>): Generator<readonly TagLook[], void> {
+  let batch: TagLook[] = []
+  for (const look of looks) {
+    batch.push(look)
+    if (batch.length < tagsAtOnce) continue
+    yield batch
+    batch = []
+  }
+  if (batch.length > 0) yield batch
+}
+
+/** Sets `deprecated` of tags whose versions are no longer supported, and takes it back if they are (docs/adr/0042). The active worker runs it. */
+export class LifeCycleDeprecation {
+  readonly #services: Services
+  readonly #looks: TagLooks
+  /** The catalogue and the day for which all tags were looked at, or are. */
+  #looked: { readonly source: LifecycleSource; readonly today: string; readonly atMs: number } | undefined
+
+  constructor(services: Services) {
+    this.#services = services
+    this.#looks = new TagLooks(services)
+  }
+
+  /** Notes changes of tags from now on. Returns a function that ends this. */
+  follow(): () => void {
+    return this.#looks.follow()
+  }
+
+  /** Follows what changed. Tags that could not be looked at are tried again in the next run. Rejects with the first failure, StoreError, or the signal's reason. */
+  async run(signal: AbortSignal): Promise<void> {
+    const source = this.#source()
+    if (source === undefined) return
+    await this.#begin(source, signal)
+    await oneByOne(batchesOf(this.#looks.all()), (looks) => this.#looks.at(looks, () => this.#lookAt(source, looks, signal)), { signal })
+  }
+
+  /** Returns the life cycles; undefined if there are none yet. */
+  #source(): LifecycleSource | undefined {
+    try {
+      return this.#services.catalogue('lifecycle')
+    } catch (error) {
+      // They are being loaded.
+      if (error instanceof DomainError && error.code === 14) return undefined
+      throw error
+    }
+  }
+
+  /** Begins a look at all tags if one is due. */
+  async #begin(source: LifecycleSource, signal: AbortSignal): Promise<void> {
+    const { clock, cache } = this.#services
+    const atMs = clock.now()
+    const today = dayText(atMs)
+    const looked = this.#looked
+    if (!this.#looks.isDue && looked?.source === source && looked.today === today && atMs - looked.atMs < lookEveryMs) return
+    await cache.barrier(signal)
+    this.#looked = { source, today, atMs }
+    this.#looks.begin()
+  }
+
+  async #lookAt(source: LifecycleSource, looks: readonly TagLook[], signal: AbortSignal): Promise<void> {
+    const { tables } = this.#services.cache
+    const tags = looks.flatMap((look): FoundTag[] => {
+      const record = tagNamed(tables, look.tag.repo, look.tag.name)
+      return record === undefined ? [] : [{ look, record, edition: this.#looks.editionOf(look.tag.repo) }]
+    })
+    const named = tags.map(({ look, record }) => ({ ...look.tag, digest: tagOf(record).digest as Digest | '' })) // checked when the tag was written
+    const lifeCycles = await tagLifeCycles(this.#services, { source, tags: named }, { key: turnKey, signal })
+    await oneByOne(tags.entries(), ([at, tag]) => this.#decide(tag, lifeCycles[at], signal), { signal })
+  }
+
+  async #decide({ look, record, edition }: FoundTag, lifeCycle: TagLifeCycle | undefined, signal: AbortSignal): Promise<void> {
+    const { found, mayChange = false, isRead = true } = lifeCycle ?? {}
+    if (mayChange) this.#looks.waitFor(look.tag, edition)
+    if (mayChange && !isRead && look.isChanged) return
+    const { tagStatus } = eolStatuses(found?.cycle, dayText(this.#services.clock.now()))
+    const deprecated = tagStatus === Status.TAG_INACTIVE
+    if (deprecated ? mayDeprecate(record) : isDeprecatedByLifeCycle(record)) await followLifeCycle(this.#services, { record, deprecated }, signal)
+  }
+}

@@ -1,0 +1,131 @@
+import type { Digest } from '../../base/digest.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
+import type { Uid } from '../../base/uid.ts'
+import type { DescribedProduct, ImageName } from '../../cache/lists/contents-source.ts'
+import type { ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import type { Services } from '../../engine/services.ts'
+import { heldManifest, isImageRecord } from '../../registry/index.ts'
+import { packageOfUrl } from '../package-url.ts'
+
+const title = 'org.opencontainers.image.title'
+const version = 'org.opencontainers.image.version'
+const baseName = 'org.opencontainers.image.base.name'
+
+/** The most characters of a name or version. Longer ones are no product's. */
+const maxLength = 255
+/** Number of tags whose manifests are read together. */
+const readsAtOnce = 64
+
+/** A tag whose product is looked for. */
+export interface ProductTag {
+  readonly repo: Uid
+  readonly name: string
+  /** Empty for a tag that points to nothing. */
+  readonly digest: Digest | ''
+}
+
+/** What a tag may be a version of. */
+export interface TagProduct extends ProductVersion {
+  /** True for the base image. */
+  readonly isBase: boolean
+}
+
+/** What is known of an image that may say which product it is. */
+export interface ProductFacts {
+  /** Those of its manifest. */
+  readonly annotations: Readonly<Record<string, string>>
+  /** What its SBOM is about. */
+  readonly described?: DescribedProduct | undefined
+}
+
+/** Returns the product and version in a reference of an image, e.g. `docker.io/library/python:3.12-slim`. Undefined without a tag. */
+function productOfReference(reference: string): ProductVersion | undefined {
+  const [, product = '', tag = ''] = /(?:^|\/)([^/:@]+):([\w][\w.-]*)(?:@[^/]*)?$/.exec(reference) ?? []
+  return product === '' ? undefined : { product, version: tag }
+}
+
+/** True for a text such as `sha256:0a1b`, which is no version. */
+function isDigestText(text: string): boolean {
+  return /^[a-z0-9]+:[0-9a-f]{32,}$/.test(text)
+}
+
+/** Returns the first text that can be a version; the name of the tag if there is none. */
+function versionAmong(texts: readonly string[], tag: string): string {
+  return texts.find((text) => text !== '' && !isDigestText(text)) ?? tag
+}
+
+/** Returns what an SBOM is about: its package, and its name, which is often a reference of an image. */
+function productsDescribed({ name, version: named, purl }: DescribedProduct, tag: string): ProductVersion[] {
+  const found = packageOfUrl(purl)
+  const inUrl = found?.version ?? ''
+  // The URL of an image only has its name and its digest.
+  const byUrl = found === undefined || found.type === 'oci' ? [] : [{ product: purl, version: versionAmong([inUrl, named], tag) }]
+  if (name.length > maxLength) return byUrl
+  const reference = productOfReference(name)
+  const [, product = ''] = /([^/@]+)(?:@[^/]*)?$/.exec(name) ?? []
+  return [...byUrl, reference ?? { product, version: versionAmong([named, inUrl], tag) }]
+}
+
+/** Returns what a tag may be a version of, the best first: what annotations say, what its SBOM is about, and its base image. */
+export function productsIn({ annotations, described }: ProductFacts, tag: string): TagProduct[] {
+  const { [title]: name = '', [version]: named = '', [baseName]: base = '' } = annotations
+  const own = { product: name, version: named === '' ? tag : named }
+  const below = base.length > maxLength ? undefined : productOfReference(base)
+  return [
+    ...[own, ...(described === undefined ? [] : productsDescribed(described, tag))].map((one) => ({ ...one, isBase: false })),
+    ...(below === undefined ? [] : [{ ...below, isBase: true }]),
+  ].filter((one) => one.product !== '' && one.product.length <= maxLength && one.version.length <= maxLength)
+}
+
+/** What a tag may be a version of, as far as it is known. */
+export interface KnownProducts {
+  /** The best first. */
+  readonly products: readonly TagProduct[]
+  /** False for an artifact, which is never read. */
+  readonly isImage: boolean
+  /** True if its contents are known. */
+  readonly isRead: boolean
+}
+
+/** What the manifests of a tag say: its own, or else that of the first image of its index. */
+interface ManifestFacts {
+  readonly annotations: Readonly<Record<string, string>>
+  /** Its SHA-256 digest, by which its contents are known. */
+  readonly image: Digest
+  /** False for an artifact, which is never read. */
+  readonly isImage: boolean
+}
+
+async function manifestFacts(services: Services, { repo, digest }: ProductTag, signal: AbortSignal): Promise<ManifestFacts | undefined> {
+  const record = digest === '' ? undefined : await heldManifest(services, { repo, digest }, signal)
+  if (record === undefined) return undefined
+  // Casts: records hold checked digests.
+  const own: ManifestFacts = { annotations: record.annotations, image: record.upstreamDigest as Digest, isImage: isImageRecord(record) }
+  const [first] = record.children
+  const image = first === undefined ? undefined : await heldManifest(services, { repo, digest: first.digest as Digest }, signal)
+  if (image === undefined) return own
+  const hasProduct = productsIn(own, '').length > 0
+  return { annotations: hasProduct ? own.annotations : image.annotations, image: image.upstreamDigest as Digest, isImage: isImageRecord(image) }
+}
+
+/**
+ * Resolves with what each tag may be a version of, in the order of the tags. What images contain counts as far as they were read. Rejects with code 14 while
+ * this process loads that, and with StoreError.
+ */
+export async function tagProducts(services: Services, tags: readonly ProductTag[], turn: TaskTurn): Promise<readonly KnownProducts[]> {
+  const facts: (ManifestFacts | undefined)[] = []
+  for (let at = 0; at < tags.length; at += readsAtOnce)
+    facts.push(...(await Promise.all(tags.slice(at, at + readsAtOnce).map((tag) => manifestFacts(services, tag, turn.signal)))))
+  const names = tags.flatMap(({ repo }, at): ImageName[] => {
+    const known = facts[at]
+    return known === undefined ? [] : [{ repo, digest: known.image }]
+  })
+  const read = (await services.imageContents?.imagesAmong(names, turn)) ?? []
+  const described = new Map(read.map((image) => [`${image.repo} ${image.digest}`, image.described]))
+  return tags.map(({ repo, name }, at) => {
+    const known = facts[at]
+    if (known === undefined) return { products: [], isImage: false, isRead: false }
+    const key = `${repo} ${known.image}`
+    return { products: productsIn({ annotations: known.annotations, described: described.get(key) }, name), isImage: known.isImage, isRead: described.has(key) }
+  })
+}
