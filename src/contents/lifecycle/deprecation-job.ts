@@ -1,6 +1,7 @@
 import type { Digest } from '../../base/digest.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 import type { LifecycleSource } from '../../cache/lists/lifecycle-source.ts'
 import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import type { Services } from '../../engine/services.ts'
@@ -24,6 +25,12 @@ interface FoundTag {
   readonly edition: string | undefined
 }
 
+/** True if a repo before and after a change has other rules on products. */
+function haveOtherRules(old: CachedRecord, record: CachedRecord): boolean {
+  const [before, after] = [old, record].map((one) => messageOf(one, 'Repo').productRules)
+  return JSON.stringify(before) !== JSON.stringify(after)
+}
+
 function* batchesOf(looks: Iterable<TagLook>): Generator<readonly TagLook[], void> {
   let batch: TagLook[] = []
   for (const look of looks) {
@@ -44,7 +51,7 @@ export class LifeCycleDeprecation {
 
   constructor(services: Services) {
     this.#services = services
-    this.#looks = new TagLooks(services)
+    this.#looks = new TagLooks(services, haveOtherRules)
   }
 
   /** Notes changes of tags from now on. Returns a function that ends this. */

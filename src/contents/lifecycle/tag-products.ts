@@ -3,7 +3,9 @@ import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { DescribedProduct, ImageName } from '../../cache/lists/contents-source.ts'
 import type { ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 import type { Services } from '../../engine/services.ts'
+import type { ProductRule } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import { heldManifest, isImageRecord } from '../../registry/index.ts'
 import { packageOfUrl } from '../package-url.ts'
 
@@ -28,6 +30,24 @@ export interface ProductTag {
 export interface TagProduct extends ProductVersion {
   /** True for the base image. */
   readonly isBase: boolean
+}
+
+/** Returns what `*` in a glob stands for in a text, or the whole text if the glob has none. Undefined if the text does not match. */
+function partMatched(glob: string, text: string): string | undefined {
+  const star = glob.indexOf('*')
+  if (star < 0) return text === glob ? text : undefined
+  const [start, end] = [glob.slice(0, star), glob.slice(star + 1)]
+  const isMatch = text.length >= start.length + end.length && text.startsWith(start) && text.endsWith(end)
+  return isMatch ? text.slice(start.length, text.length - end.length) : undefined
+}
+
+/** Returns what a tag is a version of by the first rule for it; undefined if there is none. */
+export function productByRules(rules: readonly Pick<ProductRule, 'tagGlob' | 'product' | 'version'>[], tag: string): TagProduct | undefined {
+  for (const { tagGlob, product, version: template } of rules) {
+    const part = partMatched(tagGlob || '*', tag)
+    if (part !== undefined) return { product: packageOfUrl(product)?.purl ?? product, version: (template || '*').replace('*', () => part), isBase: false }
+  }
+  return undefined
 }
 
 /** What is known of an image that may say which product it is. */
@@ -123,6 +143,10 @@ export async function tagProducts(services: Services, tags: readonly ProductTag[
   const read = (await services.imageContents?.imagesAmong(names, turn)) ?? []
   const described = new Map(read.map((image) => [`${image.repo} ${image.digest}`, image.described]))
   return tags.map(({ repo, name }, at) => {
+    const record = services.cache.tables.get('Repo', repo)
+    const ruled = record === undefined ? undefined : productByRules(messageOf(record, 'Repo').productRules, name)
+    // What a rule says counts, even if the catalogue does not know it.
+    if (ruled !== undefined) return { products: [ruled], isImage: false, isRead: false }
     const known = facts[at]
     if (known === undefined) return { products: [], isImage: false, isRead: false }
     const key = `${repo} ${known.image}`

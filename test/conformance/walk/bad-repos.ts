@@ -122,5 +122,20 @@ const badCertificates: readonly BadField[] = [
   certificates('a provider whose name is too long', 'providers[]:string.max_len', { providers: [long(256)] }),
 ]
 
+const rule = { product: 'python' }
+const rules = (what: string, breaks: string, ...productRules: JsonObject[]): BadField => ({ what, breaks: [`product_rules${breaks}`], set: { productRules } })
+
+const badRules: readonly BadField[] = [
+  rules('more than 50 product rules', ':repeated.max_items', ...copies(51, rule)),
+  rules('a rule without a product', '.product:required', { tagGlob: '3.*' }),
+  rules('a rule whose product has two lines', '.product:string.pattern', { product: 'py\nthon' }),
+  rules('a rule whose product is too long', '.product:string.pattern', { product: long(256) }),
+  rules('a rule for tags with two stars', '.tag_glob:string.pattern', { ...rule, tagGlob: '3.*-*' }),
+  rules('a rule for tags by a regular expression', '.tag_glob:string.pattern', { ...rule, tagGlob: '(3.*)+' }),
+  rules('a rule for tags that is too long', '.tag_glob:string.max_len', { ...rule, tagGlob: long(129) }),
+  rules('a rule with a version with two stars', '.version:string.pattern', { ...rule, version: '*.*' }),
+  rules('a rule with a version that is too long', '.version:string.max_len', { ...rule, version: long(129) }),
+]
+
 /** Every fault of a repo that the schema describes. Rules of keys, certificates and hosts are in test/conformance/spec/registry/registry-overlay.test.ts. */
-export const badRepo: readonly BadField[] = [...badPlain, ...badSync, ...badContents, ...badMaps, ...badAccounts, ...badCertificates]
+export const badRepo: readonly BadField[] = [...badPlain, ...badSync, ...badContents, ...badMaps, ...badAccounts, ...badCertificates, ...badRules]

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { eolStatuses } from '../../../src/contents/lifecycle/life-cycles.ts'
-import { productsIn } from '../../../src/contents/lifecycle/tag-products.ts'
+import { productByRules, productsIn } from '../../../src/contents/lifecycle/tag-products.ts'
 import { EolTag_GraceStatus as Grace, EolTag_TagStatus as Status } from '../../../src/gen/taproot/registry/v2/eol_tags_pb.ts'
 
 const today = '2026-06-15'
@@ -76,4 +76,29 @@ test('annotations count before the SBOM, and the SBOM before the base image', ()
   const annotations = { [`${prefix}title`]: 'shop', [`${prefix}base.name`]: 'node:22' }
   const found = productsIn({ annotations, described: { ...described, name: 'python' } }, '1')
   expect(found.map(({ product }) => product)).toEqual(['shop', 'python', 'node'])
+})
+
+test.each([
+  ['no rules', [], '3.12', undefined],
+  ['a rule for all tags', [{}], '3.12', '3.12'],
+  ['a part of the tag', [{ tagGlob: 'v*-slim' }], 'v3.12-slim', '3.12'],
+  ['a version made of that part', [{ tagGlob: 'py*', version: '3.*-lts' }], 'py12', '3.12-lts'],
+  ['a fixed version', [{ tagGlob: '*-lts', version: '3.12' }], 'new-lts', '3.12'],
+  ['a tag by its name', [{ tagGlob: 'latest', version: '3.13' }], 'latest', '3.13'],
+  ['a tag by its name, and a star in the version', [{ tagGlob: '12', version: '3.*' }], '12', '3.12'],
+  ['a part that is a replacement pattern', [{ tagGlob: '*' }], '$&', '$&'],
+  ['a tag that is shorter than its two ends', [{ tagGlob: 'ab*ba' }], 'aba', undefined],
+  ['a tag that no rule matches', [{ tagGlob: 'v*' }, { tagGlob: 'w' }], 'ww', undefined],
+  ['the first rule of several', [{ tagGlob: 'v*' }, {}], 'v3', '3'],
+] as const)('rules on products: %s', (_, rules, tag, version) => {
+  const found = productByRules(
+    rules.map((rule) => ({ tagGlob: '', version: '', product: 'python', ...rule })),
+    tag,
+  )
+  expect(found).toEqual(version === undefined ? undefined : { product: 'python', version, isBase: false })
+})
+
+test('a package URL in a rule is found in any spelling', () => {
+  const [found, same] = ['pkg:PyPI/Django', 'pkg:pypi/django'].map((product) => productByRules([{ tagGlob: '', version: '', product }], '4'))
+  expect(found).toEqual(same)
 })

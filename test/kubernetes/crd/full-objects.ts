@@ -40,6 +40,7 @@ export const fullSpecs: Readonly<Record<string, readonly Readonly<Record<string,
       bundles: ['base'],
       aliases: ['library/nginx:latest'],
       activeTags: ['latest'],
+      productRules: [{ tagGlob: '3.*-slim', product: 'python', version: '3.*' }],
       syncConfig: { source: 'nginx', google: 'g', amazon: 'a', azure: 'z' },
       customOverlay: {
         contents: {

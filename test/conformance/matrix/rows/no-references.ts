@@ -52,7 +52,7 @@ export const noReferences: readonly string[] = [
   'iam.v2.AcceptTermsRequest.document_ids',
   // Names within the repo of the request, and its other fields.
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
-  ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
+  ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*', 'registry.v2.ProductRule.*'],
   ...['advisory.v2.ImageRef.tags', 'advisory.v1.ImageRef.tags'],
   // A repo below the group of the policy, a digest, the id of a vulnerability: texts, which are compared at each pull. No record is looked up.
   'registry.v2.PullPolicy.Exception.*',

@@ -102,6 +102,31 @@ cyclesSuite('tags that follow their life cycles', (spec) => {
     await settled(world, ['zz-last'])
   })
 
+  test('rules of a repo say what its tags are, and a change of them counts at once', async () => {
+    const world = await makeImageWorld(spec.server)
+    const product = await importProduct(spec.server, world.group, cycles)
+    for (const tag of ['1.1-app', '3.1-app', 'other']) await pushAnnotated(world, tag, { title: product, version: '3' })
+    const productRules = [{ tagGlob: '*-app', product }, { product: 'none' }]
+    const changed = await spec.ok('UpdateRepo', { repo: { uid: world.repo, productRules }, updateMask: 'productRules' }, { token: await tokenOf(world) })
+    expect(changed['productRules']).toEqual([
+      { tagGlob: '*-app', product, version: '' },
+      { tagGlob: '', product: 'none', version: '' },
+    ])
+    await settled(world, ['1.1-app'])
+    const answer = await spec.ok('ListEolTags', { repoUid: world.repo }, { token: await tokenOf(world) })
+    expect(Object.fromEntries(itemsOf(answer, 'eolTags').map(({ name, tagStatus }) => [String(name), tagStatus]))).toEqual({
+      '1.1-app': 'TAG_INACTIVE',
+      '3.1-app': 'TAG_ACTIVE',
+      other: 'TAG_UNKNOWN',
+    })
+    // docs/spec/version-1.md: an update of version 1 keeps what only version 2 has.
+    const repo = { id: world.repo, name: 'app', description: 'changed' }
+    await spec.ok('Registry/UpdateRepo', repo, { token: await tokenOf(world) })
+    expect((await spec.ok('GetRepo', { uid: world.repo }, { token: await tokenOf(world) }))['productRules']).toHaveLength(2)
+    await spec.ok('UpdateRepo', { repo: { uid: world.repo, productRules: [] }, updateMask: 'productRules' }, { token: await tokenOf(world) })
+    await settled(world, [])
+  })
+
   test('the product that an SBOM is about counts, and is kept with the contents', async () => {
     const world = await makeImageWorld(spec.server)
     const product = await importProduct(spec.server, world.group, cycles)

@@ -19,7 +19,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/registry/v2/repos.proto.
  */
 export const file_taproot_registry_v2_repos: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3JlZ2lzdHJ5L3YyL3JlcG9zLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIscGCgRSZXBvEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIwCgRuYW1lGAIgASgJQiLgQQK6SBzYAQFyFxj/ATISXlthLXowLTkgLl8tXXsxLH0kEjAKC2Rlc2NyaXB0aW9uGAMgASgJQhvgQQG6SBXYAQFyEDIOXltcUyBdezAsNTEyfSQSQwoMY2F0YWxvZ190aWVyGAQgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5DYXRhbG9nVGllckIL4EEBukgFggECEAESbgoHYnVuZGxlcxgFIAMoCUJd4EEBukhXkgFUEBQYASJOckxSC2FwcGxpY2F0aW9uUgRiYXNlUgRieW9sUgJhaVIGYWktZ3B1UghmZWF0dXJlZFIEZmlwc1IKY29tbWVyY2lhbFIJZW1lcml0b3NzEloKB2FsaWFzZXMYByADKAlCSeBBAbpIQ5IBQBBkGAEiOnI4GIAEMjNeW2EtekEtWjAtOV8uXC0vXSpbYS16QS1aMC05Xy5cLV06W2EtekEtWjAtOV8uXC1dKyQSTAoLYWN0aXZlX3RhZ3MYCCADKAlCN+BBAbpIMZIBLhDoBxgBIidyJTIjXlthLXpBLVowLTlfXVthLXpBLVowLTkuXy1dezAsMTI3fSQSOQoLc3luY19jb25maWcYCSABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYyLlN5bmNDb25maWdCA+BBARI/Cg5jdXN0b21fb3ZlcmxheRgKIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheUID4EEBEjQKC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhcKBGV0YWcY6AcgASgJQgi6SAVyAxj/ARIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDOkWK5xhBCgVyZXBvcxIFcmVwb3MaBUdyb3VwIgN1aWQiBG5hbWUiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2NKBAgGEAcipQIKClN5bmNDb25maWcSGwoGc291cmNlGAEgASgJQgvgQQK6SAVyAxiABBIYCgt1bmlxdWVfdGFncxgCIAEoCEID4EEDEjgKD2V4cGlyYXRpb25fdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIbCgZnb29nbGUYBCABKAlCC+BBAbpIBXIDGP8BEhsKBmFtYXpvbhgFIAEoCUIL4EEBukgFcgMY/wESGgoFYXp1cmUYBiABKAlCC+BBAbpIBXIDGP8BEhkKDGFwa29fb3ZlcmxheRgHIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgIIAEoCEID4EEDEhoKDGlkZW50aXR5X3VpZBjsByABKAlCA+BBAyLnDgoNQ3VzdG9tT3ZlcmxheRJHCghjb250ZW50cxgBIAEoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5JbWFnZUNvbnRlbnRzQgPgQQESuwEKC2Vudmlyb25tZW50GAIgAygLMjMudGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkVudmlyb25tZW50RW50cnlCceBBAbpIa5oBaBDIASJcugFSChRlbnZpcm9ubWVudC5yZXNlcnZlZBIcbXVzdCBub3Qgc3RhcnQgd2l0aCBUQVBST09UXxocIXRoaXMuc3RhcnRzV2l0aCgnVEFQUk9PVF8nKXIFEAEY/wEqBXIDGIAgEooCCgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Qr8B4EEBuki4AZoBtAEQyAEipwG6AZwBChRhbm5vdGF0aW9ucy5yZXNlcnZlZBI3bXVzdCBub3Qgc3RhcnQgd2l0aCBkZXYudGFwcm9vdC4gb3Igb3JnLm9wZW5jb250YWluZXJzLhpLIXRoaXMuc3RhcnRzV2l0aCgnZGV2LnRhcHJvb3QuJykgJiYgIXRoaXMuc3RhcnRzV2l0aCgnb3JnLm9wZW5jb250YWluZXJzLicpcgUQARj/ASoFcgMYgCASQgoIYWNjb3VudHMYBCABKAsyKy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHNCA+BBARJKCgxjZXJ0aWZpY2F0ZXMYBSABKAsyLy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzQgPgQQEa+QIKDUltYWdlQ29udGVudHMSTQoIcGFja2FnZXMYASADKAlCO+BBAbpINZIBMhDoBxgBIityKRj/ATIkXltBLVphLXowLTldW0EtWmEtejAtOSsuXzpAfjw+PSEtXSokEkQKFHJ1bnRpbWVfcmVwb3NpdG9yaWVzGAIgAygJQibgQQG6SCCSAR0QFBgBIhdyFRiAEDIQXmh0dHBzOi8vW15cc10rJBJqCg9ydW50aW1lX2tleXJpbmcYAyADKAsyRC50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuSW1hZ2VDb250ZW50cy5SdW50aW1lS2V5cmluZ0VudHJ5QgvgQQG6SAWSAQIQMhpnChNSdW50aW1lS2V5cmluZ0VudHJ5EjEKBG5hbWUYASABKAlCI+BBArpIHdgBAXIYMhZeW14uL1xcXVteL1xcXXswLDI1NH0kEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICAIBrkAwoIQWNjb3VudHMSGwoGcnVuX2FzGAEgASgJQgvgQQG6SAVyAxj/ARJMCgV1c2VycxgCIAMoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5BY2NvdW50cy5Vc2VyQgvgQQG6SAWSAQIQZBJOCgZncm91cHMYAyADKAsyMS50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHMuR3JvdXBCC+BBAbpIBZIBAhBkGrMBCgRVc2VyEh0KCHVzZXJuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgN1aWQYAiABKAVCCuBBAbpIBBoCKAASFwoDZ2lkGAMgASgFQgrgQQG6SAQaAigAEh8KCmdyb3VwX25hbWUYBCABKAlCC+BBAbpIBXIDGP8BEhoKBXNoZWxsGAUgASgJQgvgQQG6SAVyAxj/ARIdCghob21lX2RpchgGIAEoCUIL4EEBukgFcgMYgAgaZwoFR3JvdXASHgoJZ3JvdXBuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgNnaWQYAiABKAVCCuBBAbpIBBoCKAASJQoHbWVtYmVycxgDIAMoCUIU4EEBukgOkgELEGQiB3IFEAEY/wEa5gEKDENlcnRpZmljYXRlcxJgCgphZGRpdGlvbmFsGAEgAygLMj8udGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkNlcnRpZmljYXRlcy5BZGRpdGlvbmFsRW50cnlCC+BBAbpIBZIBAhAyEicKCXByb3ZpZGVycxgCIAMoCUIU4EEBukgOkgELEDIiB3IFEAEY/wEaSwoPQWRkaXRpb25hbEVudHJ5EhkKBG5hbWUYASABKAlCC+BBArpIBXIDGP8BEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICQAxoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIiYKDkdldFJlcG9SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASIpChFEZWxldGVSZXBvUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiWgoRQ3JlYXRlUmVwb1JlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEiwKBHJlcG8YAiABKAsyGS50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9CA+BBAiJ7ChFVcGRhdGVSZXBvUmVxdWVzdBIwCgRyZXBvGAEgASgLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIuwBChBMaXN0UmVwb3NSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHgoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wFIAIgBARIdCglwYWdlX3NpemUYBCABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgFIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBiABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYByABKAVCCuBBAbpIBBoCKABCBwoFX25hbWVKBAgDEAQikQEKEUxpc3RSZXBvc1Jlc3BvbnNlEigKBXJlcG9zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IoYCCgpSZXBvUmVhZG1lEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIdCgdjb250ZW50GAIgASgJQgzgQQG6SAZyBCiAgCASFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAzoiiucYHgoMcmVwb19yZWFkbWVzEgZyZWFkbWUaBFJlcG8wASIsChRHZXRSZXBvUmVhZG1lUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEijgEKF1VwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Ej0KC3JlcG9fcmVhZG1lGAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBItMBCgZNaXJyb3ISCwoDdWlkGAEgASgJEhgKEG9yZ2FuaXphdGlvbl91aWQYAiABKAkSGQoRb3JnYW5pemF0aW9uX25hbWUYAyABKAkSFAoMaWRlbnRpdHlfdWlkGAQgASgJEjMKD2V4cGlyYXRpb25fdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGYWN0aXZlGAYgASgIOiyK5xgoCgdtaXJyb3JzEgdtaXJyb3JzGgRSZXBvIgN1aWQqB3VpZCBhc2NAASKmAQoSTGlzdE1pcnJvcnNSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARIdCglwYWdlX3NpemUYAiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgDIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBCABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYBSABKAVCCuBBAbpIBBoCKAAilwEKE0xpc3RNaXJyb3JzUmVzcG9uc2USLAoHbWlycm9ycxgBIAMoCzIbLnRhcHJvb3QucmVnaXN0cnkudjIuTWlycm9yEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IkwKEEVuZE1pcnJvclJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEh8KCm1pcnJvcl91aWQYAiABKAlCC+BBArpIBXIDGP8BIhMKEUVuZE1pcnJvclJlc3BvbnNlKsQBCgtDYXRhbG9nVGllchIcChhDQVRBTE9HX1RJRVJfVU5TUEVDSUZJRUQQABIcChhDQVRBTE9HX1RJRVJfQVBQTElDQVRJT04QARIVChFDQVRBTE9HX1RJRVJfQkFTRRACEhUKEUNBVEFMT0dfVElFUl9GSVBTEAMSEwoPQ0FUQUxPR19USUVSX0FJEAQSGQoVQ0FUQUxPR19USUVSX0RFVlRPT0xTEAUSGwoXQ0FUQUxPR19USUVSX0NPTU1FUkNJQUwQBjLLDAoMUmVwb3NTZXJ2aWNlEoEBCgdHZXRSZXBvEiMudGFwcm9vdC5yZWdpc3RyeS52Mi5HZXRSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyI2kAIBqucYDAgCEgLFDCIEUmVwb4LT5JMCHRIbL3JlZ2lzdHJ5L3YyL3JlcG9zL3t1aWQ9Kip9ErcBCgpDcmVhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJmqucYNggCEgLDDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLmNyZWF0ZWQudjEQASIEUmVwbyiABoLT5JMCJjoEcmVwbyIeL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9ErwBCgpVcGRhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJrkAICqucYNggCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIEUmVwbyiABoLT5JMCKDoEcmVwbzIgL3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvLnVpZD0qKn0SqwEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYyLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il2QAgKq5xgzCAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvgtPkkwIdKhsvcmVnaXN0cnkvdjIvcmVwb3Mve3VpZD0qKn0SiQEKCUxpc3RSZXBvcxIlLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVzcG9uc2UiLZACAarnGAwIAxICxQwiBFJlcG+C0+STAhQSEi9yZWdpc3RyeS92Mi9yZXBvcxKgAQoNR2V0UmVwb1JlYWRtZRIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmVwb1JlYWRtZVJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9SZWFkbWUiQ5ACAarnGBIIAhICxQwiClJlcG9SZWFkbWWC0+STAiQSIi9yZWdpc3RyeS92Mi9yZXBvcy97dWlkPSoqfS9yZWFkbWUS6gEKEFVwZGF0ZVJlcG9SZWFkbWUSLC50YXByb290LnJlZ2lzdHJ5LnYyLlVwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lIoYBkAICqucYPAgCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIKUmVwb1JlYWRtZSiABoLT5JMCPToLcmVwb19yZWFkbWUyLi9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb19yZWFkbWUudWlkPSoqfS9yZWFkbWUSpQEKC0xpc3RNaXJyb3JzEicudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0TWlycm9yc1JlcXVlc3QaKC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RNaXJyb3JzUmVzcG9uc2UiQ5ACAarnGA4IAhICxAwiBk1pcnJvcoLT5JMCKBImL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9L21pcnJvcnMSywEKCUVuZE1pcnJvchIlLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVzcG9uc2Uib5ACAqrnGDUIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBk1pcnJvcoLT5JMCLToBKiIoL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9OmVuZE1pcnJvcmIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("Ch90YXByb290L3JlZ2lzdHJ5L3YyL3JlcG9zLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIo4HCgRSZXBvEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIwCgRuYW1lGAIgASgJQiLgQQK6SBzYAQFyFxj/ATISXlthLXowLTkgLl8tXXsxLH0kEjAKC2Rlc2NyaXB0aW9uGAMgASgJQhvgQQG6SBXYAQFyEDIOXltcUyBdezAsNTEyfSQSQwoMY2F0YWxvZ190aWVyGAQgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5DYXRhbG9nVGllckIL4EEBukgFggECEAESbgoHYnVuZGxlcxgFIAMoCUJd4EEBukhXkgFUEBQYASJOckxSC2FwcGxpY2F0aW9uUgRiYXNlUgRieW9sUgJhaVIGYWktZ3B1UghmZWF0dXJlZFIEZmlwc1IKY29tbWVyY2lhbFIJZW1lcml0b3NzEloKB2FsaWFzZXMYByADKAlCSeBBAbpIQ5IBQBBkGAEiOnI4GIAEMjNeW2EtekEtWjAtOV8uXC0vXSpbYS16QS1aMC05Xy5cLV06W2EtekEtWjAtOV8uXC1dKyQSTAoLYWN0aXZlX3RhZ3MYCCADKAlCN+BBAbpIMZIBLhDoBxgBIidyJTIjXlthLXpBLVowLTlfXVthLXpBLVowLTkuXy1dezAsMTI3fSQSOQoLc3luY19jb25maWcYCSABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYyLlN5bmNDb25maWdCA+BBARI/Cg5jdXN0b21fb3ZlcmxheRgKIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheUID4EEBEjQKC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhcKBGV0YWcY6AcgASgJQgi6SAVyAxj/ARIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDEkUKDXByb2R1Y3RfcnVsZXMY7AcgAygLMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5Qcm9kdWN0UnVsZUIL4EEBukgFkgECEDI6RYrnGEEKBXJlcG9zEgVyZXBvcxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzY0oECAYQByLTAQoLUHJvZHVjdFJ1bGUSQwoIdGFnX2dsb2IYASABKAlCMeBBAbpIK3IpGIABMiReW2EtekEtWjAtOS5fLV0qWypdP1thLXpBLVowLTkuXy1dKiQSNQoHcHJvZHVjdBgCIAEoCUIk4EECukge2AEBchkyF15cUyg/OltcUyBdezAsMjUzfVxTKT8kEkgKB3ZlcnNpb24YAyABKAlCN+BBAbpIMXIvGIABMipeW2EtekEtWjAtOS5fK346LV0qWypdP1thLXpBLVowLTkuXyt+Oi1dKiQipQIKClN5bmNDb25maWcSGwoGc291cmNlGAEgASgJQgvgQQK6SAVyAxiABBIYCgt1bmlxdWVfdGFncxgCIAEoCEID4EEDEjgKD2V4cGlyYXRpb25fdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIbCgZnb29nbGUYBCABKAlCC+BBAbpIBXIDGP8BEhsKBmFtYXpvbhgFIAEoCUIL4EEBukgFcgMY/wESGgoFYXp1cmUYBiABKAlCC+BBAbpIBXIDGP8BEhkKDGFwa29fb3ZlcmxheRgHIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgIIAEoCEID4EEDEhoKDGlkZW50aXR5X3VpZBjsByABKAlCA+BBAyLnDgoNQ3VzdG9tT3ZlcmxheRJHCghjb250ZW50cxgBIAEoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5JbWFnZUNvbnRlbnRzQgPgQQESuwEKC2Vudmlyb25tZW50GAIgAygLMjMudGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkVudmlyb25tZW50RW50cnlCceBBAbpIa5oBaBDIASJcugFSChRlbnZpcm9ubWVudC5yZXNlcnZlZBIcbXVzdCBub3Qgc3RhcnQgd2l0aCBUQVBST09UXxocIXRoaXMuc3RhcnRzV2l0aCgnVEFQUk9PVF8nKXIFEAEY/wEqBXIDGIAgEooCCgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Qr8B4EEBuki4AZoBtAEQyAEipwG6AZwBChRhbm5vdGF0aW9ucy5yZXNlcnZlZBI3bXVzdCBub3Qgc3RhcnQgd2l0aCBkZXYudGFwcm9vdC4gb3Igb3JnLm9wZW5jb250YWluZXJzLhpLIXRoaXMuc3RhcnRzV2l0aCgnZGV2LnRhcHJvb3QuJykgJiYgIXRoaXMuc3RhcnRzV2l0aCgnb3JnLm9wZW5jb250YWluZXJzLicpcgUQARj/ASoFcgMYgCASQgoIYWNjb3VudHMYBCABKAsyKy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHNCA+BBARJKCgxjZXJ0aWZpY2F0ZXMYBSABKAsyLy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzQgPgQQEa+QIKDUltYWdlQ29udGVudHMSTQoIcGFja2FnZXMYASADKAlCO+BBAbpINZIBMhDoBxgBIityKRj/ATIkXltBLVphLXowLTldW0EtWmEtejAtOSsuXzpAfjw+PSEtXSokEkQKFHJ1bnRpbWVfcmVwb3NpdG9yaWVzGAIgAygJQibgQQG6SCCSAR0QFBgBIhdyFRiAEDIQXmh0dHBzOi8vW15cc10rJBJqCg9ydW50aW1lX2tleXJpbmcYAyADKAsyRC50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuSW1hZ2VDb250ZW50cy5SdW50aW1lS2V5cmluZ0VudHJ5QgvgQQG6SAWSAQIQMhpnChNSdW50aW1lS2V5cmluZ0VudHJ5EjEKBG5hbWUYASABKAlCI+BBArpIHdgBAXIYMhZeW14uL1xcXVteL1xcXXswLDI1NH0kEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICAIBrkAwoIQWNjb3VudHMSGwoGcnVuX2FzGAEgASgJQgvgQQG6SAVyAxj/ARJMCgV1c2VycxgCIAMoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5BY2NvdW50cy5Vc2VyQgvgQQG6SAWSAQIQZBJOCgZncm91cHMYAyADKAsyMS50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHMuR3JvdXBCC+BBAbpIBZIBAhBkGrMBCgRVc2VyEh0KCHVzZXJuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgN1aWQYAiABKAVCCuBBAbpIBBoCKAASFwoDZ2lkGAMgASgFQgrgQQG6SAQaAigAEh8KCmdyb3VwX25hbWUYBCABKAlCC+BBAbpIBXIDGP8BEhoKBXNoZWxsGAUgASgJQgvgQQG6SAVyAxj/ARIdCghob21lX2RpchgGIAEoCUIL4EEBukgFcgMYgAgaZwoFR3JvdXASHgoJZ3JvdXBuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgNnaWQYAiABKAVCCuBBAbpIBBoCKAASJQoHbWVtYmVycxgDIAMoCUIU4EEBukgOkgELEGQiB3IFEAEY/wEa5gEKDENlcnRpZmljYXRlcxJgCgphZGRpdGlvbmFsGAEgAygLMj8udGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkNlcnRpZmljYXRlcy5BZGRpdGlvbmFsRW50cnlCC+BBAbpIBZIBAhAyEicKCXByb3ZpZGVycxgCIAMoCUIU4EEBukgOkgELEDIiB3IFEAEY/wEaSwoPQWRkaXRpb25hbEVudHJ5EhkKBG5hbWUYASABKAlCC+BBArpIBXIDGP8BEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICQAxoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIiYKDkdldFJlcG9SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASIpChFEZWxldGVSZXBvUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiWgoRQ3JlYXRlUmVwb1JlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEiwKBHJlcG8YAiABKAsyGS50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9CA+BBAiJ7ChFVcGRhdGVSZXBvUmVxdWVzdBIwCgRyZXBvGAEgASgLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIuwBChBMaXN0UmVwb3NSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHgoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wFIAIgBARIdCglwYWdlX3NpemUYBCABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgFIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBiABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYByABKAVCCuBBAbpIBBoCKABCBwoFX25hbWVKBAgDEAQikQEKEUxpc3RSZXBvc1Jlc3BvbnNlEigKBXJlcG9zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IoYCCgpSZXBvUmVhZG1lEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIdCgdjb250ZW50GAIgASgJQgzgQQG6SAZyBCiAgCASFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAzoiiucYHgoMcmVwb19yZWFkbWVzEgZyZWFkbWUaBFJlcG8wASIsChRHZXRSZXBvUmVhZG1lUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEijgEKF1VwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Ej0KC3JlcG9fcmVhZG1lGAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBItMBCgZNaXJyb3ISCwoDdWlkGAEgASgJEhgKEG9yZ2FuaXphdGlvbl91aWQYAiABKAkSGQoRb3JnYW5pemF0aW9uX25hbWUYAyABKAkSFAoMaWRlbnRpdHlfdWlkGAQgASgJEjMKD2V4cGlyYXRpb25fdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGYWN0aXZlGAYgASgIOiyK5xgoCgdtaXJyb3JzEgdtaXJyb3JzGgRSZXBvIgN1aWQqB3VpZCBhc2NAASKmAQoSTGlzdE1pcnJvcnNSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARIdCglwYWdlX3NpemUYAiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgDIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBCABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYBSABKAVCCuBBAbpIBBoCKAAilwEKE0xpc3RNaXJyb3JzUmVzcG9uc2USLAoHbWlycm9ycxgBIAMoCzIbLnRhcHJvb3QucmVnaXN0cnkudjIuTWlycm9yEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IkwKEEVuZE1pcnJvclJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEh8KCm1pcnJvcl91aWQYAiABKAlCC+BBArpIBXIDGP8BIhMKEUVuZE1pcnJvclJlc3BvbnNlKsQBCgtDYXRhbG9nVGllchIcChhDQVRBTE9HX1RJRVJfVU5TUEVDSUZJRUQQABIcChhDQVRBTE9HX1RJRVJfQVBQTElDQVRJT04QARIVChFDQVRBTE9HX1RJRVJfQkFTRRACEhUKEUNBVEFMT0dfVElFUl9GSVBTEAMSEwoPQ0FUQUxPR19USUVSX0FJEAQSGQoVQ0FUQUxPR19USUVSX0RFVlRPT0xTEAUSGwoXQ0FUQUxPR19USUVSX0NPTU1FUkNJQUwQBjLLDAoMUmVwb3NTZXJ2aWNlEoEBCgdHZXRSZXBvEiMudGFwcm9vdC5yZWdpc3RyeS52Mi5HZXRSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyI2kAIBqucYDAgCEgLFDCIEUmVwb4LT5JMCHRIbL3JlZ2lzdHJ5L3YyL3JlcG9zL3t1aWQ9Kip9ErcBCgpDcmVhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJmqucYNggCEgLDDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLmNyZWF0ZWQudjEQASIEUmVwbyiABoLT5JMCJjoEcmVwbyIeL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9ErwBCgpVcGRhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJrkAICqucYNggCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIEUmVwbyiABoLT5JMCKDoEcmVwbzIgL3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvLnVpZD0qKn0SqwEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYyLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il2QAgKq5xgzCAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvgtPkkwIdKhsvcmVnaXN0cnkvdjIvcmVwb3Mve3VpZD0qKn0SiQEKCUxpc3RSZXBvcxIlLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVzcG9uc2UiLZACAarnGAwIAxICxQwiBFJlcG+C0+STAhQSEi9yZWdpc3RyeS92Mi9yZXBvcxKgAQoNR2V0UmVwb1JlYWRtZRIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmVwb1JlYWRtZVJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9SZWFkbWUiQ5ACAarnGBIIAhICxQwiClJlcG9SZWFkbWWC0+STAiQSIi9yZWdpc3RyeS92Mi9yZXBvcy97dWlkPSoqfS9yZWFkbWUS6gEKEFVwZGF0ZVJlcG9SZWFkbWUSLC50YXByb290LnJlZ2lzdHJ5LnYyLlVwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lIoYBkAICqucYPAgCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIKUmVwb1JlYWRtZSiABoLT5JMCPToLcmVwb19yZWFkbWUyLi9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb19yZWFkbWUudWlkPSoqfS9yZWFkbWUSpQEKC0xpc3RNaXJyb3JzEicudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0TWlycm9yc1JlcXVlc3QaKC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RNaXJyb3JzUmVzcG9uc2UiQ5ACAarnGA4IAhICxAwiBk1pcnJvcoLT5JMCKBImL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9L21pcnJvcnMSywEKCUVuZE1pcnJvchIlLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVzcG9uc2Uib5ACAqrnGDUIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBk1pcnJvcoLT5JMCLToBKiIoL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9OmVuZE1pcnJvcmIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A repo of the registry. Its path is `<root group>/<subgroup>.../<name>`.
@@ -107,6 +107,13 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
    * @generated from field: string managed_by = 1003;
    */
   managedBy: string;
+
+  /**
+   * Which product a tag is a version of, instead of what its image says. The first rule for a tag counts.
+   *
+   * @generated from field: repeated taproot.registry.v2.ProductRule product_rules = 1004;
+   */
+  productRules: ProductRule[];
 };
 
 /**
@@ -115,6 +122,41 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
  */
 export const RepoSchema: GenMessage<Repo> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_repos, 0);
+
+/**
+ * Tells that tags of a repo are versions of a product.
+ *
+ * @generated from message taproot.registry.v2.ProductRule
+ */
+export type ProductRule = Message<"taproot.registry.v2.ProductRule"> & {
+  /**
+   * Names of tags. One `*` stands for any characters, such as in `3.*-slim`. If empty: all tags.
+   *
+   * @generated from field: string tag_glob = 1;
+   */
+  tagGlob: string;
+
+  /**
+   * Name or alias of the product in the life cycles, or the package URL of one of its packages.
+   *
+   * @generated from field: string product = 2;
+   */
+  product: string;
+
+  /**
+   * Version of the product. `*` stands for what `*` in `tag_glob` stands for, or for the whole tag if there is none. If empty: `*`.
+   *
+   * @generated from field: string version = 3;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message taproot.registry.v2.ProductRule.
+ * Use `create(ProductRuleSchema)` to create a new message.
+ */
+export const ProductRuleSchema: GenMessage<ProductRule> = /*@__PURE__*/
+  messageDesc(file_taproot_registry_v2_repos, 1);
 
 /**
  * Sync of a repo from a source.
@@ -183,7 +225,7 @@ export type SyncConfig = Message<"taproot.registry.v2.SyncConfig"> & {
  * Use `create(SyncConfigSchema)` to create a new message.
  */
 export const SyncConfigSchema: GenMessage<SyncConfig> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 1);
+  messageDesc(file_taproot_registry_v2_repos, 2);
 
 /**
  * Additions to the images of a repo.
@@ -232,7 +274,7 @@ export type CustomOverlay = Message<"taproot.registry.v2.CustomOverlay"> & {
  * Use `create(CustomOverlaySchema)` to create a new message.
  */
 export const CustomOverlaySchema: GenMessage<CustomOverlay> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2);
+  messageDesc(file_taproot_registry_v2_repos, 3);
 
 /**
  * Packages and their repositories.
@@ -267,7 +309,7 @@ export type CustomOverlay_ImageContents = Message<"taproot.registry.v2.CustomOve
  * Use `create(CustomOverlay_ImageContentsSchema)` to create a new message.
  */
 export const CustomOverlay_ImageContentsSchema: GenMessage<CustomOverlay_ImageContents> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 0);
+  messageDesc(file_taproot_registry_v2_repos, 3, 0);
 
 /**
  * A key of a package repository.
@@ -295,7 +337,7 @@ export type CustomOverlay_ImageContents_RuntimeKeyringEntry = Message<"taproot.r
  * Use `create(CustomOverlay_ImageContents_RuntimeKeyringEntrySchema)` to create a new message.
  */
 export const CustomOverlay_ImageContents_RuntimeKeyringEntrySchema: GenMessage<CustomOverlay_ImageContents_RuntimeKeyringEntry> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 0, 0);
+  messageDesc(file_taproot_registry_v2_repos, 3, 0, 0);
 
 /**
  * Users and groups of the image.
@@ -330,7 +372,7 @@ export type CustomOverlay_Accounts = Message<"taproot.registry.v2.CustomOverlay.
  * Use `create(CustomOverlay_AccountsSchema)` to create a new message.
  */
 export const CustomOverlay_AccountsSchema: GenMessage<CustomOverlay_Accounts> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 1);
+  messageDesc(file_taproot_registry_v2_repos, 3, 1);
 
 /**
  * A user of the image.
@@ -386,7 +428,7 @@ export type CustomOverlay_Accounts_User = Message<"taproot.registry.v2.CustomOve
  * Use `create(CustomOverlay_Accounts_UserSchema)` to create a new message.
  */
 export const CustomOverlay_Accounts_UserSchema: GenMessage<CustomOverlay_Accounts_User> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 1, 0);
+  messageDesc(file_taproot_registry_v2_repos, 3, 1, 0);
 
 /**
  * A group of users of the image.
@@ -421,7 +463,7 @@ export type CustomOverlay_Accounts_Group = Message<"taproot.registry.v2.CustomOv
  * Use `create(CustomOverlay_Accounts_GroupSchema)` to create a new message.
  */
 export const CustomOverlay_Accounts_GroupSchema: GenMessage<CustomOverlay_Accounts_Group> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 1, 1);
+  messageDesc(file_taproot_registry_v2_repos, 3, 1, 1);
 
 /**
  * Certificates that the image trusts.
@@ -449,7 +491,7 @@ export type CustomOverlay_Certificates = Message<"taproot.registry.v2.CustomOver
  * Use `create(CustomOverlay_CertificatesSchema)` to create a new message.
  */
 export const CustomOverlay_CertificatesSchema: GenMessage<CustomOverlay_Certificates> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 2);
+  messageDesc(file_taproot_registry_v2_repos, 3, 2);
 
 /**
  * An additional certificate.
@@ -477,7 +519,7 @@ export type CustomOverlay_Certificates_AdditionalEntry = Message<"taproot.regist
  * Use `create(CustomOverlay_Certificates_AdditionalEntrySchema)` to create a new message.
  */
 export const CustomOverlay_Certificates_AdditionalEntrySchema: GenMessage<CustomOverlay_Certificates_AdditionalEntry> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 2, 2, 0);
+  messageDesc(file_taproot_registry_v2_repos, 3, 2, 0);
 
 /**
  * @generated from message taproot.registry.v2.GetRepoRequest
@@ -494,7 +536,7 @@ export type GetRepoRequest = Message<"taproot.registry.v2.GetRepoRequest"> & {
  * Use `create(GetRepoRequestSchema)` to create a new message.
  */
 export const GetRepoRequestSchema: GenMessage<GetRepoRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 3);
+  messageDesc(file_taproot_registry_v2_repos, 4);
 
 /**
  * @generated from message taproot.registry.v2.DeleteRepoRequest
@@ -511,7 +553,7 @@ export type DeleteRepoRequest = Message<"taproot.registry.v2.DeleteRepoRequest">
  * Use `create(DeleteRepoRequestSchema)` to create a new message.
  */
 export const DeleteRepoRequestSchema: GenMessage<DeleteRepoRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 4);
+  messageDesc(file_taproot_registry_v2_repos, 5);
 
 /**
  * @generated from message taproot.registry.v2.CreateRepoRequest
@@ -533,7 +575,7 @@ export type CreateRepoRequest = Message<"taproot.registry.v2.CreateRepoRequest">
  * Use `create(CreateRepoRequestSchema)` to create a new message.
  */
 export const CreateRepoRequestSchema: GenMessage<CreateRepoRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 5);
+  messageDesc(file_taproot_registry_v2_repos, 6);
 
 /**
  * @generated from message taproot.registry.v2.UpdateRepoRequest
@@ -557,7 +599,7 @@ export type UpdateRepoRequest = Message<"taproot.registry.v2.UpdateRepoRequest">
  * Use `create(UpdateRepoRequestSchema)` to create a new message.
  */
 export const UpdateRepoRequestSchema: GenMessage<UpdateRepoRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 6);
+  messageDesc(file_taproot_registry_v2_repos, 7);
 
 /**
  * @generated from message taproot.registry.v2.ListReposRequest
@@ -609,7 +651,7 @@ export type ListReposRequest = Message<"taproot.registry.v2.ListReposRequest"> &
  * Use `create(ListReposRequestSchema)` to create a new message.
  */
 export const ListReposRequestSchema: GenMessage<ListReposRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 7);
+  messageDesc(file_taproot_registry_v2_repos, 8);
 
 /**
  * One page of results.
@@ -649,7 +691,7 @@ export type ListReposResponse = Message<"taproot.registry.v2.ListReposResponse">
  * Use `create(ListReposResponseSchema)` to create a new message.
  */
 export const ListReposResponseSchema: GenMessage<ListReposResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 8);
+  messageDesc(file_taproot_registry_v2_repos, 9);
 
 /**
  * Readme of a repo in Markdown. It has the uid of the repo.
@@ -697,7 +739,7 @@ export type RepoReadme = Message<"taproot.registry.v2.RepoReadme"> & {
  * Use `create(RepoReadmeSchema)` to create a new message.
  */
 export const RepoReadmeSchema: GenMessage<RepoReadme> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 9);
+  messageDesc(file_taproot_registry_v2_repos, 10);
 
 /**
  * @generated from message taproot.registry.v2.GetRepoReadmeRequest
@@ -714,7 +756,7 @@ export type GetRepoReadmeRequest = Message<"taproot.registry.v2.GetRepoReadmeReq
  * Use `create(GetRepoReadmeRequestSchema)` to create a new message.
  */
 export const GetRepoReadmeRequestSchema: GenMessage<GetRepoReadmeRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 10);
+  messageDesc(file_taproot_registry_v2_repos, 11);
 
 /**
  * @generated from message taproot.registry.v2.UpdateRepoReadmeRequest
@@ -738,7 +780,7 @@ export type UpdateRepoReadmeRequest = Message<"taproot.registry.v2.UpdateRepoRea
  * Use `create(UpdateRepoReadmeRequestSchema)` to create a new message.
  */
 export const UpdateRepoReadmeRequestSchema: GenMessage<UpdateRepoReadmeRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 11);
+  messageDesc(file_taproot_registry_v2_repos, 12);
 
 /**
  * A repo with a sync from another repo.
@@ -790,7 +832,7 @@ export type Mirror = Message<"taproot.registry.v2.Mirror"> & {
  * Use `create(MirrorSchema)` to create a new message.
  */
 export const MirrorSchema: GenMessage<Mirror> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 12);
+  messageDesc(file_taproot_registry_v2_repos, 13);
 
 /**
  * @generated from message taproot.registry.v2.ListMirrorsRequest
@@ -837,7 +879,7 @@ export type ListMirrorsRequest = Message<"taproot.registry.v2.ListMirrorsRequest
  * Use `create(ListMirrorsRequestSchema)` to create a new message.
  */
 export const ListMirrorsRequestSchema: GenMessage<ListMirrorsRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 13);
+  messageDesc(file_taproot_registry_v2_repos, 14);
 
 /**
  * One page of results.
@@ -877,7 +919,7 @@ export type ListMirrorsResponse = Message<"taproot.registry.v2.ListMirrorsRespon
  * Use `create(ListMirrorsResponseSchema)` to create a new message.
  */
 export const ListMirrorsResponseSchema: GenMessage<ListMirrorsResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 14);
+  messageDesc(file_taproot_registry_v2_repos, 15);
 
 /**
  * @generated from message taproot.registry.v2.EndMirrorRequest
@@ -903,7 +945,7 @@ export type EndMirrorRequest = Message<"taproot.registry.v2.EndMirrorRequest"> &
  * Use `create(EndMirrorRequestSchema)` to create a new message.
  */
 export const EndMirrorRequestSchema: GenMessage<EndMirrorRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 15);
+  messageDesc(file_taproot_registry_v2_repos, 16);
 
 /**
  * @generated from message taproot.registry.v2.EndMirrorResponse
@@ -916,7 +958,7 @@ export type EndMirrorResponse = Message<"taproot.registry.v2.EndMirrorResponse">
  * Use `create(EndMirrorResponseSchema)` to create a new message.
  */
 export const EndMirrorResponseSchema: GenMessage<EndMirrorResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_registry_v2_repos, 16);
+  messageDesc(file_taproot_registry_v2_repos, 17);
 
 /**
  * Tier in the catalogue.
