@@ -46,6 +46,17 @@ export function ownersOf(kind: AnyKind, record: CachedRecord): { kind: string; u
   })
 }
 
+/** Returns all facts of a record: those that a replacement does not give stay as they are. */
+function wholeFacts(kind: AnyKind, cached: CachedRecord, facts: EnvelopeFacts): Required<EnvelopeFacts> {
+  return {
+    ...facts,
+    ownedFields: facts.ownedFields ?? (facts.managedBy === cached.managedBy ? cached.ownedFields : []),
+    pushedDigest: facts.pushedDigest ?? cached.pushedDigest,
+    lifeCycleDigest: facts.lifeCycleDigest ?? cached.lifeCycleDigest,
+    sealed: facts.sealed ?? sealedSecrets(kind, cached),
+  }
+}
+
 /** Maximum size of a stored record in bytes (docs/spec/storage.md#record-size). */
 const maxRecordBytes = 600 * 1024
 
@@ -110,11 +121,7 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, cached.uid)
     this.guard({ kind: 'unchanged', key, revision: cached.revision })
     for (const { uid } of ownersOf(kind, cached)) this.guard({ kind: 'absent', key: cascadeKey(uid) })
-    const { etag, createMs, updateMs, managedBy, pushedDigest = cached.pushedDigest, lifeCycleDigest = cached.lifeCycleDigest } = facts
-    const sealed = facts.sealed ?? sealedSecrets(kind, cached)
-    const ownedFields = facts.ownedFields ?? (managedBy === cached.managedBy ? cached.ownedFields : [])
-    const kept = { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest, lifeCycleDigest }
-    const length = this.#put(kind, { uid: cached.uid, record, facts: kept })
+    const length = this.#put(kind, { uid: cached.uid, record, facts: wholeFacts(kind, cached, facts) })
     this.#grow(kind, cached.uid, { records: 0, bytes: length - cached.length })
     const heldClaims = new Set(claimsOf(kind, { uid: cached.uid, record: cached.message, managedBy: cached.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: cached.uid, record, managedBy: facts.managedBy }))

@@ -119,6 +119,7 @@ describe('defaults', () => {
       readContents: true,
       upstream: { directory: '.taproot/registry' },
       collect: { graceHours: 168 },
+      lifecycle: { deprecate: false },
     })
     expect(load({ role: 'api' }).config.registry).not.toHaveProperty('upstream')
     expect(config.store.etcd).toEqual({ endpoints: [], prefix: '/taproot' })
