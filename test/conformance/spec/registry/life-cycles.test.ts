@@ -50,7 +50,7 @@ cyclesSuite('tags that follow their life cycles', (spec) => {
     await settled(world, [...names, 'zz-last'])
   }
 
-  // docs/spec/registry.md#life-cycle-of-tags
+  // docs/spec/registry.md#deprecation-by-life-cycle
   test('a tag is deprecated when its version is not supported any more, with an event, and no longer when it moves', async () => {
     const world = await makeImageWorld(spec.server)
     await pushAnnotated(world, 'before', { title: 'unknown', version: '1' })
@@ -102,6 +102,7 @@ cyclesSuite('tags that follow their life cycles', (spec) => {
     await settled(world, ['zz-last'])
   })
 
+  // docs/spec/registry.md#life-cycle-of-tags
   test('rules of a repo say what its tags are, and a change of them counts at once', async () => {
     const world = await makeImageWorld(spec.server)
     const product = await importProduct(spec.server, world.group, cycles)
