@@ -52,8 +52,11 @@ interface Part {
   readonly untilMs: number
 }
 
-/** Limits of one answer. The newest manifests count, those first whose type says that they are reports. `characters` is about all reports in it. */
-const limits = { subjects: 100, manifests: 20, documents: 10, characters: 16 * 1024 * 1024 } as const
+/**
+ * Limits of one answer. The newest manifests count, those first whose type says that they are reports. `vulnerabilities` and `characters` are about all reports
+ * in it: the thread that answers sorts them.
+ */
+const limits = { subjects: 100, manifests: 20, documents: 10, vulnerabilities: 20_000, characters: 16 * 1024 * 1024 } as const
 /** The memory for reports that were read, in characters: those of some images. */
 const rememberedCharacters = 2 * limits.characters
 /** Memory of one vulnerability besides its texts. */
@@ -112,9 +115,22 @@ function weightOf({ documents }: Part): number {
   return documents.reduce((sum, document) => sum + weightOfDocument(document), overhead)
 }
 
-/** Returns the document without its vulnerabilities. */
-function withoutAll({ document }: ReadDocument): ReadDocument {
-  return { document, outcome: { state: 'tooLarge', message: `the newer reports and this one have more than ${limits.characters} characters` } }
+/** Takes documents into one answer, the newest first, until its limits are reached. */
+class AnswerSpace {
+  #characters = 0
+  #vulnerabilities = 0
+
+  /** Returns the document, without its vulnerabilities if there is no space for them. */
+  take(document: ReadDocument): ReadDocument {
+    const { outcome } = document
+    if (outcome.state !== 'read') return document
+    this.#characters += weightOfDocument(document)
+    this.#vulnerabilities += outcome.report.vulnerabilities.length
+    const exceeded = this.#vulnerabilities > limits.vulnerabilities ? 'vulnerabilities' : this.#characters > limits.characters ? 'characters' : undefined
+    if (exceeded === undefined) return document
+    const message = `the newer reports and this one have more than ${limits[exceeded]} ${exceeded}`
+    return { document: document.document, outcome: { state: 'tooLarge', message } }
+  }
 }
 
 /**
@@ -145,15 +161,11 @@ export class ScannerReports implements ScannerReportsSource {
       else parts.set(candidate, part)
     }
     if (waiting.length > 0) await this.#wait(waiting, signal)
-    let characters = 0
+    const space = new AnswerSpace()
     return candidates.flatMap((candidate) => {
       const { digest, subject, record, hint } = candidate
       const documents = parts.get(candidate)?.documents ?? (hint === undefined ? [] : [pending])
-      return documents.map((one): ScannerReport => {
-        characters += weightOfDocument(one)
-        const shown = characters > limits.characters && one.outcome.state === 'read' ? withoutAll(one) : one
-        return { digest, subject, pushedMs: Number(record.createTimeMs), ...shown }
-      })
+      return documents.map((one): ScannerReport => ({ digest, subject, pushedMs: Number(record.createTimeMs), ...space.take(one) }))
     })
   }
 
@@ -220,11 +232,10 @@ export class ScannerReports implements ScannerReportsSource {
     const timer = setTimeout(() => ending.abort(late), timeLimitMs)
     const limited = AbortSignal.any([signal, ending.signal])
     const documents: ReadDocument[] = []
-    let [untilMs, characters] = [Infinity, 0]
+    const space = new AnswerSpace()
+    let untilMs = Infinity
     const note = (document: Digest | '', outcome: ReportOutcome, retry: ContentRetry): void => {
-      const read = { document, outcome }
-      characters += weightOfDocument(read)
-      documents.push(characters > limits.characters ? withoutAll(read) : read)
+      documents.push(space.take({ document, outcome }))
       untilMs = Math.min(untilMs, this.#now() + retryMs[retry])
     }
     try {

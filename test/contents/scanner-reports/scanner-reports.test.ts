@@ -152,6 +152,22 @@ describe('reports of scanners', () => {
     await source.close()
   })
 
+  test('of one answer have a limited number of vulnerabilities, and the newest count', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const vulnerabilities = Array.from({ length: 9_000 }, (_, at) => ({ id: `CVE-2026-${at}`, severity: 'Low', package: 'zlib', version: '1.0' }))
+    const pushed: string[] = []
+    for (const salt of [1, 2, 3]) {
+      const bytes = bytesOf({ scanner: { name: 'own' }, salt, vulnerabilities })
+      pushed.push((await repo.referrer(image, { bytes, mediaType: 'application/vnd.security.vulnerability.report; version=1.1' })).digest)
+    }
+    const found = await reportsOf(repo, image)
+    const states = found.map((report) => report.outcome.state)
+    expect(states).toEqual(['read', 'read', 'tooLarge'])
+    expect(found.at(-1)?.outcome).toMatchObject({ message: 'the newer reports and this one have more than 20000 vulnerabilities' })
+    expect(found.map(({ digest }) => digest).toSorted()).toEqual(pushed.toSorted())
+  })
+
   test('that never arrive end with the time limit, and hold up no other organisation for longer', async () => {
     const repo = new TestRepo(host)
     const image = await repo.image([layerOf(apkFiles)])
