@@ -45,8 +45,8 @@ export const partSets = {
     ],
   ],
   cluster: [
-    ...['base-image', 'buildah', 'cni-plugins', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'crane', 'ctr', 'debootstrap'],
-    ...['etcd', 'etcdctl', 'etcdutl', 'helm', 'ip', 'kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler'],
+    ...['base-image', 'buildah', 'cni-plugins', 'compose-config', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'crane'],
+    ...['ctr', 'debootstrap', 'etcd', 'etcdctl', 'etcdutl', 'helm', 'ip', 'kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler'],
     ...['kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'],
   ],
   faults: ['etcd', 'etcdutl', 'history-checker', 'ip', 'nft'],
