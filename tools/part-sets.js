@@ -1,6 +1,7 @@
 /** The real programs (parts) that each command needs, in addition to the packages. */
 export const partSets = {
   test: [
+    'actionlint',
     'compose-config',
     'crane',
     'etcd',

@@ -3,6 +3,7 @@ export type Part = { readonly path: string; readonly built: boolean } | { readon
 
 /** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, `base-image` is an OCI archive, and `…-schema` a JSON file. */
 export type PartName =
+  | 'actionlint'
   | 'base-image'
   | 'buildah'
   | 'cni-plugins'

@@ -29,6 +29,7 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
  * - `provide`: a function that provides the part.
  */
 const parts = {
+  actionlint: { goPackage: 'github.com/rhysd/actionlint/cmd/actionlint' },
   'base-image': { linuxOnly: true, provide: provideBaseImage },
   buildah: { debianPackage: 'buildah' },
   'cni-plugins': { debianPackage: 'containernetworking-plugins', program: 'host-local', directories: ['/usr/lib/cni', '/opt/cni/bin'] },
