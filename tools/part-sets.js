@@ -24,6 +24,7 @@ export const partSets = {
   ],
   clients: [
     ...[
+      'base-image-arm64',
       'buildah',
       'collector',
       'containerd',

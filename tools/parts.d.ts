@@ -1,10 +1,11 @@
 /** A program that tests run against, or a one-line reason why this machine cannot provide it. */
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
-/** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, `base-image` is an OCI archive, and `…-schema` a JSON file. */
+/** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, `base-image…` are OCI archives, and `…-schema` a JSON file. */
 export type PartName =
   | 'actionlint'
   | 'base-image'
+  | 'base-image-arm64'
   | 'buildah'
   | 'cni-plugins'
   | 'collector'

@@ -31,6 +31,8 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
 const parts = {
   actionlint: { goPackage: 'github.com/rhysd/actionlint/cmd/actionlint' },
   'base-image': { linuxOnly: true, provide: provideBaseImage },
+  // For images of another processor than this one.
+  'base-image-arm64': { linuxOnly: true, provide: (name) => provideBaseImage(name, { architecture: 'arm64' }) },
   buildah: { debianPackage: 'buildah' },
   'cni-plugins': { debianPackage: 'containernetworking-plugins', program: 'host-local', directories: ['/usr/lib/cni', '/opt/cni/bin'] },
   collector: { goPackage: '.' },

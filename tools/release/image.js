@@ -1,6 +1,6 @@
 // Builds the image of a release. Plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { env } from 'node:process'
@@ -8,6 +8,8 @@ import { part, run } from './run.js'
 
 /** The path in a build of a file with more certificate authorities. */
 const authoritiesInBuild = '/extra-ca.pem'
+/** OVERLAYFS_SUPER_MAGIC of linux/magic.h */
+const overlayType = 0x794c7630
 
 /**
  * Builds the image for the platforms with `docker buildx`, or with buildah where that is missing. Writes the folder `image`, an OCI layout, and
@@ -22,6 +24,11 @@ export function buildImage({ root, output, version, platforms, base }) {
   run('tar', ['--create', `--file=${join(output, `taproot-${version}-image.tar`)}`, `--directory=${layout}`, '.'])
 }
 
+/** Inside most containers no layers can be overlaid. */
+function storageDriver() {
+  return statfsSync(tmpdir()).type === overlayType ? 'vfs' : 'overlay'
+}
+
 function flagsOf(settings) {
   return Object.entries(settings).flatMap(([name, value]) => ['--build-arg', `${name}=${value}`])
 }
@@ -33,7 +40,7 @@ function withBuildx({ root, layout, platforms, settings }) {
 
 function withBuildah({ root, layout, platforms, settings }) {
   const home = mkdtempSync(join(tmpdir(), 'taproot-release-'))
-  const storage = ['--root', join(home, 'storage'), '--runroot', join(home, 'run'), '--storage-driver', 'vfs']
+  const storage = ['--root', join(home, 'storage'), '--runroot', join(home, 'run'), '--storage-driver', storageDriver()]
   const buildah = (...args) => run(part('buildah'), [...storage, ...args])
   const authorities = env.NODE_EXTRA_CA_CERTS
   const trust = authorities === undefined ? {} : { NODE_EXTRA_CA_CERTS: authoritiesInBuild }
