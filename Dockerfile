@@ -37,7 +37,8 @@ RUN mkdir -p /image/opt /image/usr/local/bin \
     && for name in taproot kubectl-taproot docker-credential-taproot; do ln -s "/opt/taproot/bin/$name.js" "/image/usr/local/bin/$name"; done \
     && install -d -o 65532 -g 65532 /image/var/lib/taproot
 
-FROM ${BASE}
+# Named, because buildah 1.28 otherwise takes the platform of the stage above.
+FROM --platform=$TARGETPLATFORM ${BASE}
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="taproot" \

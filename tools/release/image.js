@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { env } from 'node:process'
+import { arch, env } from 'node:process'
 import { part, run } from './run.js'
 
 /** The path in a build of a file with more certificate authorities. */
@@ -47,8 +47,10 @@ function withBuildah({ root, layout, platforms, settings }) {
   const volume = authorities === undefined ? [] : ['--volume', `${authorities}:${authoritiesInBuild}:ro`]
   try {
     for (const platform of platforms) {
-      const flags = flagsOf({ ...settings, ...trust, TARGETARCH: platform.split('/')[1] })
-      buildah('build', '--isolation', 'chroot', '--format', 'oci', '--platform', platform, '--manifest', 'taproot', ...flags, ...volume, root)
+      const own = { BUILDPLATFORM: `linux/${arch === 'x64' ? 'amd64' : arch}`, TARGETARCH: platform.split('/')[1] }
+      const flags = ['--isolation', 'chroot', '--format', 'oci', ...flagsOf({ ...settings, ...trust, ...own }), ...volume]
+      // Otherwise it takes the base image of the platform before.
+      buildah('build', '--pull-always', '--platform', platform, '--manifest', 'taproot', ...flags, root)
     }
     buildah('manifest', 'push', '--all', 'taproot', `oci:${layout}`)
   } finally {
