@@ -21,7 +21,7 @@ describeWithParts(['base-image', 'base-image-arm64', 'buildah', 'helm'], 'the im
     home = await mkdtemp(join(tmpdir(), 'taproot-release-image-'))
     output = join(home, 'release')
     const flags = ['--dry-run', '--registry', 'registry.example.com/platform', '--output', output, '--base', await baseOfBoth(home)]
-    await run(process.execPath, [join(root, 'tools', 'release.js'), ...flags])
+    await run(process.execPath, [join(root, 'tools', 'release.js'), ...flags], { cwd: home })
     for (const { platform, layers } of imageManifests(output)) {
       const tree = join(home, platform.architecture)
       await mkdir(tree)
@@ -64,7 +64,7 @@ describeWithParts(['base-image', 'base-image-arm64', 'buildah', 'helm'], 'the im
   })
 })
 
-/** Writes one image with the base images of both platforms, as registries have them. Returns its name. */
+/** Writes one image with the base images of both platforms, as registries have them. Returns its name, for programs that run in `home`. */
 async function baseOfBoth(home: string): Promise<string> {
   const layout = join(home, 'base')
   const driver = (await canOverlay()) ? 'overlay' : 'vfs'
@@ -74,7 +74,8 @@ async function baseOfBoth(home: string): Promise<string> {
   await buildah('manifest', 'add', '--arch', process.arch === 'x64' ? 'amd64' : process.arch, 'base', `oci-archive:${requirePart('base-image')}`)
   await buildah('manifest', 'add', '--arch', 'arm64', 'base', `oci-archive:${requirePart('base-image-arm64')}`)
   await buildah('manifest', 'push', '--all', 'base', `oci:${layout}:base`)
-  return `oci:${layout}:base`
+  // buildah makes the name of a local image from this path, and accepts lower case only.
+  return 'oci:base:base'
 }
 
 /** Returns the regular files below a folder, by path. */
