@@ -60,10 +60,10 @@ const temporaryFolder = folderInMemory()
 const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 
 /**
- * Those of them in `.ci/run`: the image, and the way of a user from the installation to an image that a pod pulls. What follows on it (upgrades, recovery, keys) and
+ * Those of them in `.ci/run`: the image, a container, and the way of a user from the installation to an image that a pod pulls. What follows on it (upgrades, recovery, keys) and
  * what the cluster itself does for tests run in the full tier.
  */
-const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
+const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/containers/docker-run.test.ts', 'test/e2e/cluster/install.test.ts']
 /** Files that run by their path only, in this tier. The other campaigns run among all tests: they mostly wait, and the others use the processor meanwhile. */
 const leftOut = leftOutCampaigns()
 
