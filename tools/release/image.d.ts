@@ -8,3 +8,6 @@ export interface BuiltManifest {
 
 /** Returns the manifests of the image that was built into the folder of a release. */
 export function imageManifests(output: string): BuiltManifest[]
+
+/** Returns the digest of that image: of an index if it has several platforms. */
+export function imageDigest(output: string): string

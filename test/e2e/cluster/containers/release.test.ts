@@ -2,8 +2,10 @@ import { closeSync, existsSync, lstatSync, openSync, readdirSync, readSync } fro
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { imageManifests } from '../../../../tools/release/image.js'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { imageDigest, imageManifests } from '../../../../tools/release/image.js'
+import { crane } from '../../../support/parts/crane.ts'
+import { startRegistry } from '../../../support/parts/registry.ts'
 import { describeWithParts, requirePart } from '../../../support/parts/require-part.ts'
 import { run } from '../harness/command.ts'
 import { canOverlay } from '../harness/storage.ts'
@@ -13,7 +15,7 @@ const root = join(import.meta.dirname, '..', '..', '..', '..')
 const machines = { amd64: 0x3e, arm64: 0xb7 } as const
 
 // docs/contributing/releasing.md: a dry run on a machine that runs no programs for arm64
-describeWithParts(['base-image', 'base-image-arm64', 'buildah', 'helm'], 'the image of a release', () => {
+describeWithParts(['base-image', 'base-image-arm64', 'buildah', 'crane', 'helm', 'registry'], 'the image of a release', () => {
   let home = ''
   let output = ''
   const trees = {} as Record<keyof typeof machines, string>
@@ -38,6 +40,14 @@ describeWithParts(['base-image', 'base-image-arm64', 'buildah', 'helm'], 'the im
     expect(readdirSync(output).toSorted()).toEqual(names)
     const sums = await run('sha256sum', ['--check', 'SHA256SUMS'], { cwd: output })
     expect(sums.trim().split('\n').toSorted()).toEqual(names.filter((name) => /sbom|taproot/.test(name)).map((name) => `${name}: OK`))
+  })
+
+  test('the image of a release has the digest that is signed, once it is pushed', async () => {
+    const registry = await startRegistry()
+    onTestFinished(() => registry.stop())
+    const name = `127.0.0.1:${registry.port}/taproot:latest`
+    expect(await crane(['push', join(output, 'image'), name])).toMatchObject({ code: 0 })
+    expect((await crane(['digest', name])).stdout.trim()).toBe(imageDigest(output))
   })
 
   test.each(Object.entries(machines))('the image of a release has only programs and libraries for its processor: %s', (name, machine) => {
