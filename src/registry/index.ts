@@ -13,7 +13,7 @@ export { isForeignLayer, isImage, isImageLayer } from './oci/manifests/manifest-
 export type { Observe } from './oci/oci-handler.ts'
 export { createDeployment, getDeployment, updateDeployment } from './records/deployments.ts'
 export { assertReadme, getRepoReadme, readmeOf, updateRepoReadme } from './readme/readme.ts'
-export { type PlatformImage, getArchitectures, getImageConfig, getSize, imageNotFound, isImageRecord, platformImages } from './records/images.ts'
+export { type PlatformImage, getArchitectures, getImageConfig, firstImage, getSize, imageNotFound, isImageRecord, platformImages } from './records/images.ts'
 export { manifestPrefix, rereadKey, rereadPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
 export { endExpiredSyncs, endMirror, listMirrors } from './records/mirrors.ts'
 export { heldBlob } from './records/blobs.ts'

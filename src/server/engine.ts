@@ -214,7 +214,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     imageContents,
     contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
     vulnerabilityCounts: new VulnerabilityCounts(services),
-    lifeCycles: config.registry.lifecycle.deprecate ? new LifeCycleDeprecation(services) : undefined,
+    lifeCycles: config.registry.lifecycle.deprecate ? new LifeCycleDeprecation(services, { readsContents: config.registry.readContents }) : undefined,
   }
 }
 

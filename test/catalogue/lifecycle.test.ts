@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { FoundCycle, ProductVersion } from '../../src/cache/lists/lifecycle-source.ts'
+import type { CycleAnswer, ProductVersion } from '../../src/cache/lists/lifecycle-source.ts'
 import { LifecycleThread } from '../../src/catalogue/lifecycle/lifecycle-thread.ts'
 import type { RowCounts } from '../../src/catalogue/import/run-import.ts'
 import { zipOf } from './archives.ts'
@@ -66,7 +66,7 @@ async function imported(files: Readonly<Record<string, string>>, options: { targ
 
 const countsOf = ({ rows }: Awaited<ReturnType<typeof importPaths>>): RowCounts | undefined => rows.get('lifecycle')
 
-async function cyclesIn(target: string, ...versions: (readonly [product: string, version: string])[]): Promise<readonly (FoundCycle | undefined)[]> {
+async function cyclesIn(target: string, ...versions: (readonly [product: string, version: string])[]): Promise<readonly CycleAnswer[]> {
   const thread = await LifecycleThread.open(fileOfKind(target, 'lifecycle'))
   try {
     const wanted = versions.map(([product, version]): ProductVersion => ({ product, version }))
@@ -77,7 +77,9 @@ async function cyclesIn(target: string, ...versions: (readonly [product: string,
 }
 
 async function namesIn(target: string, ...versions: (readonly [product: string, version: string])[]): Promise<string[]> {
-  return (await cyclesIn(target, ...versions)).map((found) => (found === undefined ? 'none' : `${found.product} ${found.cycle}`))
+  return (await cyclesIn(target, ...versions)).map((found) =>
+    found === undefined ? 'none' : found === 'unknown version' ? found : `${found.product} ${found.cycle}`,
+  )
 }
 
 describe('dates of products', () => {
@@ -178,8 +180,8 @@ describe('dates of products', () => {
         'jam',
       ].map((version) => ['a', version] as const),
     )
-    const expected = ['3.12', '3.12', '3.1', '3.1', '3', '3.12', 'none', 'v5', 'v5', 'edge', 'none', 'edge', '1.1.1', 'none', '22.04', '22.04', 'none']
-    expect(found).toEqual(expected.map((cycle) => (cycle === 'none' ? cycle : `a ${cycle}`)))
+    const expected = ['3.12', '3.12', '3.1', '3.1', '3', '3.12', '', 'v5', 'v5', 'edge', '', 'edge', '1.1.1', '', '22.04', '22.04', '']
+    expect(found).toEqual(expected.map((cycle) => (cycle === '' ? 'unknown version' : `a ${cycle}`)))
   })
 
   test('are found by name, alias and package URL; a name wins over an alias', async () => {
@@ -195,7 +197,7 @@ describe('dates of products', () => {
         ['constructor', '1.1'],
         ['tls', '2'],
       ),
-    ).toEqual(['ssl 1.1', 'ssl-lang 1.1', 'tls 1.1', 'tls 1.1', 'none', 'none', 'none'])
+    ).toEqual(['ssl 1.1', 'ssl-lang 1.1', 'tls 1.1', 'tls 1.1', 'none', 'none', 'unknown version'])
   })
 })
 
@@ -214,7 +216,7 @@ describe('an import of life cycles', () => {
   test('with replace, has only what its files have', async () => {
     const { target } = await imported({ 'python.json': JSON.stringify(older), 'full.json': full(productOf('ssl')) })
     expect(countsOf(await imported({ 'python.json': JSON.stringify(older.slice(1)) }, { target, replace: true }))).toMatchObject({ unchanged: 2, removed: 3 })
-    expect(await namesIn(target, ['python', '3.12.1'], ['ssl', '1.1'], ['python', '3.1'])).toEqual(['none', 'none', 'python 3.1'])
+    expect(await namesIn(target, ['python', '3.12.1'], ['ssl', '1.1'], ['python', '3.1'])).toEqual(['unknown version', 'none', 'python 3.1'])
   })
 
   test('takes the name of the product from a file in an archive', async () => {

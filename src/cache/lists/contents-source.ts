@@ -13,7 +13,7 @@ export interface ImageName {
   readonly digest: Digest
 }
 
-/** The product that an SBOM says it is about: the image, or what it was made of. */
+/** The product that an SBOM says it is about: the image, or what it was made of. All texts are empty if it says nothing. */
 export interface DescribedProduct {
   readonly name: string
   /** Empty if there is none. For an image, this is often its digest. */

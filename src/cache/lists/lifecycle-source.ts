@@ -63,6 +63,9 @@ export interface FoundCycle extends LifecycleCycle {
   readonly product: string
 }
 
+/** What a catalogue knows of a version of a product. */
+export type CycleAnswer = FoundCycle | 'unknown version' | undefined
+
 /** A product and all its cycles, newest first. */
 export interface FoundProduct {
   readonly product: string
@@ -75,9 +78,9 @@ export interface FoundProduct {
 export interface LifecycleSource {
   /**
    * Resolves with the cycle of each version, in the order of `versions`. It is the longest one that the version begins with. A number in it must not go on.
-   * Undefined for an unknown product, and for a version that no cycle has. Queries of several organisations, the keys of `turn`, take turns.
+   * `unknown version` for a version that no cycle of the product has; undefined for an unknown product. Queries of several organisations, the keys of `turn`, take turns.
    */
-  cyclesOf(versions: readonly ProductVersion[], turn: TaskTurn): Promise<readonly (FoundCycle | undefined)[]>
+  cyclesOf(versions: readonly ProductVersion[], turn: TaskTurn): Promise<readonly CycleAnswer[]>
   /** Resolves with the product that a name, an alias or a package URL means; undefined for an unknown one. */
   productNamed(name: string, turn: TaskTurn): Promise<FoundProduct | undefined>
 }

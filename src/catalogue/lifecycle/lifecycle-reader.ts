@@ -1,5 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { FoundCycle, FoundProduct, LifecycleCycle, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import type { CycleAnswer, FoundCycle, FoundProduct, LifecycleCycle, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
 import { openForReading } from '../../store/sqlite/catalogue-file.ts'
 import { lifecycleTables } from './lifecycle-tables.ts'
 
@@ -51,14 +51,16 @@ export class LifecycleReader {
   }
 
   /** Returns the cycle of each version, in the order of `versions`: see LifecycleSource. */
-  cyclesOf(versions: readonly ProductVersion[]): (FoundCycle | undefined)[] {
+  cyclesOf(versions: readonly ProductVersion[]): CycleAnswer[] {
     const known = new Map<string, readonly FoundCycle[]>()
     return versions.map(({ product, version }) => {
       const key = keyOf(product)
       const cycles = known.get(key) ?? this.#cyclesFor(key)
       known.set(key, cycles)
+      if (cycles.length === 0) return undefined
       const text = plainVersion(version)
-      return cycles.find(({ cycle }) => isOfCycle(text, plainVersion(cycle))) ?? cycles.find(({ codename }) => isCodename(text, codename))
+      const found = cycles.find(({ cycle }) => isOfCycle(text, plainVersion(cycle))) ?? cycles.find(({ codename }) => isCodename(text, codename))
+      return found ?? 'unknown version'
     })
   }
 

@@ -1,5 +1,5 @@
 import type { TaskThread, TaskTurn } from '../../base/task-thread.ts'
-import type { FoundCycle, FoundProduct, LifecycleSource, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import type { CycleAnswer, FoundProduct, LifecycleSource, ProductVersion } from '../../cache/lists/lifecycle-source.ts'
 import { openThread } from '../files/open-thread.ts'
 
 /** Versions whose cycles are looked for, or the name of a product. */
@@ -19,8 +19,8 @@ export class LifecycleThread implements LifecycleSource {
     return new LifecycleThread(thread)
   }
 
-  cyclesOf(versions: readonly ProductVersion[], turn: TaskTurn): Promise<readonly (FoundCycle | undefined)[]> {
-    return this.#thread.ask(versions, turn) as Promise<readonly (FoundCycle | undefined)[]> // the answer to this task
+  cyclesOf(versions: readonly ProductVersion[], turn: TaskTurn): Promise<readonly CycleAnswer[]> {
+    return this.#thread.ask(versions, turn) as Promise<readonly CycleAnswer[]> // the answer to this task
   }
 
   productNamed(name: string, turn: TaskTurn): Promise<FoundProduct | undefined> {

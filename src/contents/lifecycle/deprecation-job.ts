@@ -1,4 +1,5 @@
 import type { Digest } from '../../base/digest.ts'
+import { trustedUid } from '../../base/uid.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
@@ -16,6 +17,9 @@ const lookEveryMs = 6 * 3_600_000
 const tagsAtOnce = 64
 /** The turns of this job at threads that answer requests too. */
 const turnKey = 'life cycles'
+
+/** No repo holds this image. */
+const noImage = { repo: trustedUid('-'), digest: `sha256:${'0'.repeat(64)}` as Digest } // a cast: a digest
 
 /** A tag that exists, and how it came to be looked at. */
 interface FoundTag {
@@ -45,12 +49,15 @@ function* batchesOf(looks: Iterable<TagLook>): Generator<readonly TagLook[], voi
 /** Sets `deprecated` of tags whose versions are no longer supported, and takes it back if they are (docs/adr/0042). The active worker runs it. */
 export class LifeCycleDeprecation {
   readonly #services: Services
+  readonly #readsContents: boolean
   readonly #looks: TagLooks
   /** The catalogue and the day for which all tags were looked at, or are. */
   #looked: { readonly source: LifecycleSource; readonly today: string; readonly atMs: number } | undefined
 
-  constructor(services: Services) {
+  /** `readsContents`: pushed images are read, so that an image without contents gets some. */
+  constructor(services: Services, { readsContents }: { readonly readsContents: boolean }) {
     this.#services = services
+    this.#readsContents = readsContents
     this.#looks = new TagLooks(services, haveOtherRules)
   }
 
@@ -62,9 +69,30 @@ export class LifeCycleDeprecation {
   /** Follows what changed. Tags that could not be looked at are tried again in the next run. Rejects with the first failure, StoreError, or the signal's reason. */
   async run(signal: AbortSignal): Promise<void> {
     const source = this.#source()
-    if (source === undefined) return
+    if (source === undefined || (await this.#isLoading(signal))) return
     await this.#begin(source, signal)
-    await oneByOne(batchesOf(this.#looks.all()), (looks) => this.#looks.at(looks, () => this.#lookAt(source, looks, signal)), { signal })
+    await oneByOne(batchesOf(this.#looks.all()), (looks) => this.#lookAtBatch(source, looks, signal), { signal })
+  }
+
+  /** Looks at tags together, and at each on its own if that fails: one of them must not keep the others from being looked at. */
+  async #lookAtBatch(source: LifecycleSource, looks: readonly TagLook[], signal: AbortSignal): Promise<void> {
+    try {
+      await this.#lookAt(source, looks, signal)
+    } catch {
+      signal.throwIfAborted()
+      await oneByOne(looks, (look) => this.#looks.at([look], () => this.#lookAt(source, [look], signal)), { signal })
+    }
+  }
+
+  /** Resolves with true while this process loads the contents of images. */
+  async #isLoading(signal: AbortSignal): Promise<boolean> {
+    try {
+      await this.#services.imageContents?.imagesAmong([noImage], { key: turnKey, signal })
+      return false
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 14) return true
+      throw error
+    }
   }
 
   /** Returns the life cycles; undefined if there are none yet. */
@@ -103,10 +131,17 @@ export class LifeCycleDeprecation {
 
   async #decide({ look, record, edition }: FoundTag, lifeCycle: TagLifeCycle | undefined, signal: AbortSignal): Promise<void> {
     const { found, mayChange = false, isRead = true } = lifeCycle ?? {}
-    if (mayChange) this.#looks.waitFor(look.tag, edition)
-    if (mayChange && !isRead && look.isChanged) return
+    if (mayChange && !isRead && this.#readsContents) {
+      this.#looks.waitFor(look.tag, edition)
+      return
+    }
     const { tagStatus } = eolStatuses(found?.cycle, dayText(this.#services.clock.now()))
     const deprecated = tagStatus === Status.TAG_INACTIVE
-    if (deprecated ? mayDeprecate(record) : isDeprecatedByLifeCycle(record)) await followLifeCycle(this.#services, { record, deprecated }, signal)
+    if (deprecated ? mayDeprecate(record) : isDeprecatedByLifeCycle(record)) await this.#follow({ record, deprecated }, signal)
+  }
+  async #follow(change: { readonly record: CachedRecord; readonly deprecated: boolean }, signal: AbortSignal): Promise<void> {
+    const { record, deprecated } = change
+    if (!(await followLifeCycle(this.#services, change, signal))) return
+    this.#services.log.info('the life cycle changed a tag', { repo: record.parent, tag: record.name, deprecated })
   }
 }

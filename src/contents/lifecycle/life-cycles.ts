@@ -24,7 +24,7 @@ export interface ProductCycle {
 
 /** What is known of the life cycle of a tag. */
 export interface TagLifeCycle {
-  /** The best product that the catalogue knows. */
+  /** The best product that the catalogue knows, unless it does not know the version. */
   readonly found: ProductCycle | undefined
   /** True if an SBOM that is not known yet may name a better product. */
   readonly mayChange: boolean
@@ -43,12 +43,10 @@ export async function tagLifeCycles(
   const cycles = all.length === 0 ? [] : await source.cyclesOf(all, turn)
   const cycleOf = new Map(all.map((product, at) => [product, cycles[at]]))
   return products.map(({ products: some, isImage, isRead }) => {
-    const found = some.flatMap((product): ProductCycle[] => {
-      const cycle = cycleOf.get(product)
-      return cycle === undefined ? [] : [{ product, cycle }]
-    })
-    const [best] = found
-    return { found: best, mayChange: isImage && (best?.product.isBase ?? true), isRead }
+    const product = some.find((one) => cycleOf.get(one) !== undefined)
+    const cycle = product && cycleOf.get(product)
+    const found = product === undefined || cycle === undefined || cycle === 'unknown version' ? undefined : { product, cycle }
+    return { found, mayChange: isImage && (product?.isBase ?? true), isRead }
   })
 }
 

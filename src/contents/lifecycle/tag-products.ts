@@ -1,12 +1,12 @@
 import type { Digest } from '../../base/digest.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { DescribedProduct, ImageName } from '../../cache/lists/contents-source.ts'
+import type { DescribedProduct, ImageName, ReadImage } from '../../cache/lists/contents-source.ts'
 import type { ProductVersion } from '../../cache/lists/lifecycle-source.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 import type { Services } from '../../engine/services.ts'
 import type { ProductRule } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import { heldManifest, isImageRecord } from '../../registry/index.ts'
+import { firstImage, heldManifest, isImageRecord } from '../../registry/index.ts'
 import { packageOfUrl } from '../package-url.ts'
 
 const title = 'org.opencontainers.image.title'
@@ -89,7 +89,7 @@ function productsDescribed({ name, version: named, purl }: DescribedProduct, tag
 /** Returns what a tag may be a version of, the best first: what annotations say, what its SBOM is about, and its base image. */
 export function productsIn({ annotations, described }: ProductFacts, tag: string): TagProduct[] {
   const { [title]: name = '', [version]: named = '', [baseName]: base = '' } = annotations
-  const own = { product: name, version: named === '' ? tag : named }
+  const own = { product: name, version: versionAmong([named], tag) }
   const below = base.length > maxLength ? undefined : productOfReference(base)
   return [
     ...[own, ...(described === undefined ? [] : productsDescribed(described, tag))].map((one) => ({ ...one, isBase: false })),
@@ -121,11 +121,15 @@ async function manifestFacts(services: Services, { repo, digest }: ProductTag, s
   if (record === undefined) return undefined
   // Casts: records hold checked digests.
   const own: ManifestFacts = { annotations: record.annotations, image: record.upstreamDigest as Digest, isImage: isImageRecord(record) }
-  const [first] = record.children
-  const image = first === undefined ? undefined : await heldManifest(services, { repo, digest: first.digest as Digest }, signal)
+  const image = await firstImage(services, { repo, index: record }, signal)
   if (image === undefined) return own
   const hasProduct = productsIn(own, '').length > 0
   return { annotations: hasProduct ? own.annotations : image.annotations, image: image.upstreamDigest as Digest, isImage: isImageRecord(image) }
+}
+
+/** False for an image whose SBOM was read before version 2 of the readers. They did not note what it is about, and it is read again. */
+function isReadWhole({ source, problem, described }: ReadImage): boolean {
+  return source === 'layers' || problem !== '' || described !== undefined
 }
 
 /**
@@ -141,7 +145,7 @@ export async function tagProducts(services: Services, tags: readonly ProductTag[
     return known === undefined ? [] : [{ repo, digest: known.image }]
   })
   const read = (await services.imageContents?.imagesAmong(names, turn)) ?? []
-  const described = new Map(read.map((image) => [`${image.repo} ${image.digest}`, image.described]))
+  const images = new Map(read.map((image) => [`${image.repo} ${image.digest}`, image]))
   return tags.map(({ repo, name }, at) => {
     const record = services.cache.tables.get('Repo', repo)
     const ruled = record === undefined ? undefined : productByRules(messageOf(record, 'Repo').productRules, name)
@@ -149,7 +153,8 @@ export async function tagProducts(services: Services, tags: readonly ProductTag[
     if (ruled !== undefined) return { products: [ruled], isImage: false, isRead: false }
     const known = facts[at]
     if (known === undefined) return { products: [], isImage: false, isRead: false }
-    const key = `${repo} ${known.image}`
-    return { products: productsIn({ annotations: known.annotations, described: described.get(key) }, name), isImage: known.isImage, isRead: described.has(key) }
+    const image = images.get(`${repo} ${known.image}`)
+    const { annotations, isImage } = known
+    return { products: productsIn({ annotations, described: image?.described }, name), isImage, isRead: image !== undefined && isReadWhole(image) }
   })
 }

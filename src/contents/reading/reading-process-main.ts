@@ -77,7 +77,8 @@ async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise
   }
   if (job.kind === 'sbom') {
     const { distribution, described, packages } = packagesOfSbom(await wholeOf(input.take(job.size)), { digests: job.digests })
-    return { items: bounded(packages), facts: { distribution, described, skipped: [] } }
+    // An SBOM about nothing is told apart from one that was read before this was.
+    return { items: bounded(packages), facts: { distribution, described: described ?? { name: '', version: '', purl: '' }, skipped: [] } }
   }
   const layers = job.layers.map(({ digest, size }) => checked(input.take(size), { digest, what: 'layer' }))
   const { distribution, packages, skipped } = await packagesOfLayers(layers, signal)

@@ -85,6 +85,22 @@ export async function platformImages(services: Services, { repo, digest }: Manif
   return [...images.values()]
 }
 
+/** Number of manifests of an index among which an image is looked for. */
+const maxChildren = 20
+
+/** Resolves with the first image of an index that the repo holds; undefined if it holds none. Attestations and artifacts are no images. */
+export async function firstImage(
+  services: Services,
+  { repo, index }: { readonly repo: Uid; readonly index: ManifestRecord },
+  signal: AbortSignal,
+): Promise<ManifestRecord | undefined> {
+  for (const { digest, architecture } of index.children.slice(0, maxChildren)) {
+    const child = architecture === noArchitecture ? undefined : await heldManifest(services, { repo, digest: digest as Digest }, signal) // a cast: records hold checked digests
+    if (child !== undefined && isImageRecord(child)) return child
+  }
+  return undefined
+}
+
 /** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */
 export const getArchitectures: Handler = async (services, context, message) => {
   const request = message as GetArchitecturesRequest

@@ -21,10 +21,13 @@ export function isDeprecatedByLifeCycle(record: CachedRecord): boolean {
   return tagOf(record).deprecated && record.lifeCycleDigest !== ''
 }
 
+/** Tags of signatures, attestations and SBOMs, and of the list of referrers. They go with their image. */
+const accompanyingTag = /^sha256-[0-9a-f]{64}(?:\.|$)/
+
 /** True if the life cycle may set `deprecated` of a tag: it is not set, and no caller cleared it for this digest. */
 export function mayDeprecate(record: CachedRecord): boolean {
-  const { deprecated, digest } = tagOf(record)
-  return !deprecated && digest !== '' && record.lifeCycleDigest !== digest
+  const { deprecated, digest, name } = tagOf(record)
+  return !deprecated && !accompanyingTag.test(name) && digest !== '' && record.lifeCycleDigest !== digest
 }
 
 /**

@@ -58,9 +58,9 @@ class NaiveTag {
 class Stage {
   readonly #world: ImageWorld
   readonly #product: string
-  /** One of each version, and one of a version that is always supported. An image of no known version would wait until it was read. */
+  /** One of each version, and one of a version that is always supported. */
   readonly #images: readonly TestManifest[]
-  #job = new LifeCycleDeprecation(server.running.engine.services)
+  #job = new LifeCycleDeprecation(server.running.engine.services, { readsContents: false })
   #end = this.#job.follow()
 
   constructor(world: ImageWorld, { product, images }: { readonly product: string; readonly images: readonly TestManifest[] }) {
@@ -99,7 +99,7 @@ class Stage {
 
   restart(): void {
     this.#end()
-    this.#job = new LifeCycleDeprecation(server.running.engine.services)
+    this.#job = new LifeCycleDeprecation(server.running.engine.services, { readsContents: false })
     this.#end = this.#job.follow()
   }
 

@@ -28,6 +28,7 @@ test.each([
   ['nothing', {}, []],
   ['a title and a version', { title: 'python', version: '3.12.4' }, [{ product: 'python', version: '3.12.4', isBase: false }]],
   ['a title alone: the tag is the version', { title: 'python' }, [{ product: 'python', version: '3.12', isBase: false }]],
+  ['a title, and a digest as version', { title: 'python', version: `sha256:${'0a'.repeat(32)}` }, [{ product: 'python', version: '3.12', isBase: false }]],
   ['a version alone', { version: '3' }, []],
   ['a base image', { 'base.name': 'docker.io/library/python:3.12-slim' }, [{ product: 'python', version: '3.12-slim', isBase: true }]],
   ['a base image of a registry with a port', { 'base.name': 'localhost:5000/node:22' }, [{ product: 'node', version: '22', isBase: true }]],
