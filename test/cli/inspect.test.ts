@@ -7,7 +7,7 @@ import { parseMoment, printHistory, restore, type RestoreTarget } from '../../sr
 import { ClientError } from '../../src/cli/client/client-error.ts'
 import { freshDirectory, runProcess } from '../e2e/process/harness/taproot-process.ts'
 import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
-import { freshName, makeMember, ok, startTestServer } from '../support/test-server.ts'
+import { freshName, makeMember, ok, roleUid, startTestServer } from '../support/test-server.ts'
 import { contextOf, type TestContext } from './client-world.ts'
 
 const digests = ['ab', 'cd'].map((byte) => `sha256:${byte.repeat(32)}`) as [string, string] // a cast: two digests
@@ -167,19 +167,59 @@ test('taproot get --watch follows one tag, in a table with its path', async () =
   await expect.poll(lines, { timeout: 10_000 }).toEqual([line('ADDED', digests[0]), line('MODIFIED', digests[1])])
 })
 
-test('taproot get --watch goes on after a list that could not be read', async () => {
+test.for([
+  ['the connection was cut', new ClientError('the connection was cut'), 'the list could not be read: trying again'],
+  ['the token was renewed late', new ClientError('the token has expired', { code: 16 }), 'the token was refused or cannot be read: reading it again'],
+] as const)('taproot get --watch goes on after a list that could not be read: %s', async ([what, error, note]) => {
   const own = contextOf(world.server, mine.token)
+  const name = `late-${what.length}`
   let broken = 0
   const pages: typeof own.client.pages = (...request) => {
-    if (broken-- > 0) throw new ClientError('the connection was cut')
+    if (broken-- > 0) throw error
     return own.client.pages(...request)
   }
-  const { context, brief } = watching({ kind: 'groups', filter: ['name=late'] }, { ...own, client: { ...own.client, pages } })
+  const { context, brief } = watching({ kind: 'groups', filter: [`name=${name}`] }, { ...own, source: 'token file', client: { ...own.client, pages } })
   await expect.poll(() => context.notes).toEqual(['no groups yet that you may see: waiting for changes'])
-  broken = 1
-  await ask('CreateGroup', { parent: mine.group, group: { name: 'late' } })
-  await expect.poll(brief, { timeout: 10_000 }).toEqual(['ADDED late'])
-  expect(context.notes.slice(1)).toEqual(['the list could not be read: trying again'])
+  broken = 2
+  await ask('CreateGroup', { parent: mine.group, group: { name } })
+  await expect.poll(brief, { timeout: 20_000 }).toEqual([`ADDED ${name}`])
+  // One note for both failures.
+  expect(context.notes.slice(1)).toEqual([note])
+})
+
+test('taproot get --watch ends if the token is refused and cannot be renewed', async () => {
+  const own = contextOf(world.server, mine.token)
+  let broken = false
+  const pages: typeof own.client.pages = (...request) => {
+    if (broken) throw new ClientError('the token has expired', { code: 16 })
+    return own.client.pages(...request)
+  }
+  const { ended, context } = watching({ kind: 'groups', filter: ['name=never'] }, { ...own, client: { ...own.client, pages } })
+  await expect.poll(() => context.notes).toHaveLength(1)
+  broken = true
+  await Promise.all([expect(ended).rejects.toMatchObject({ code: 16 }), ask('CreateGroup', { parent: mine.group, group: { name: 'never' } })])
+})
+
+test('taproot get --watch of role bindings shows other names of identities and roles', async () => {
+  const place = await ask('CreateGroup', { parent: mine.group, group: { name: 'bound' } })
+  const identity = { name: 'ci', claimMatch: { issuer: 'https://ci.example', subject: 'x' } }
+  const uid = await ask('CreateIdentity', { parent: place, identity })
+  await ask('CreateRoleBinding', { parent: place, roleBinding: { identityUid: uid, roleUid: roleUid('viewer') } })
+  const { context } = watching({ kind: 'rolebindings', in: `${mine.name}/bound`, filter: [`identity=${uid}`], format: 'table' })
+  const lines = () =>
+    context
+      .printed()
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.split(/ {2,}/).slice(0, 4).join(' '))
+  await expect.poll(lines).toEqual(['EVENT GROUP ROLE IDENTITY', `ADDED ${mine.name}/bound viewer ci`])
+  await ask('UpdateIdentity', { identity: { uid, name: 'cix' } })
+  await expect
+    .poll(lines, { timeout: 10_000 })
+    .toEqual(['EVENT GROUP ROLE IDENTITY', `ADDED ${mine.name}/bound viewer ci`, `MODIFIED ${mine.name}/bound viewer cix`])
+  // Both rows have their columns at the same place.
+  const [, added = '', modified = ''] = context.printed().split('\n')
+  expect(added.indexOf(mine.name)).toBe(modified.indexOf(mine.name))
 })
 
 test.for<[what: string, request: Partial<GetRequest> & { kind: string }, message: RegExp]>([

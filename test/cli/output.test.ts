@@ -58,7 +58,18 @@ test.for([
   expect(ageText(ms)).toBe(text)
 })
 
-const record = { name: 'web', count: 2, empty: null, claims: { 'a.b': 'x', 'c-d': 'y' }, names: ['one', 'two'], steering: `a${escape}[2Jb\nc` }
+const record = {
+  name: 'web',
+  count: 2,
+  empty: null,
+  claims: { 'a.b': 'x', 'c-d': 'y' },
+  names: ['one', 'two'],
+  list: [
+    { 'k.l': 'v', n: 1, in: ['x', 'y'] },
+    { n: 2, in: ['z'] },
+  ],
+  steering: `a${escape}[2Jb\nc`,
+}
 
 test.for([
   ['{.name}', 'web'],
@@ -70,6 +81,11 @@ test.for([
   ['{.names[-1:]}', 'two'],
   ['{.claims.a\\.b}{.claims.c-d}', 'xy'],
   ["{.claims['a.b']}", 'x'],
+  ["{.claims['a\\.b']}", 'x'],
+  ['{..a\\.b}', 'x'],
+  ["{.list[?(@.k\\.l=='v')].n}", '1'],
+  ['{range .list[*].in}{@}|{end}', '["x","y"]|["z"]|'],
+  ['{"\\u0041\\t"}', 'A\t'],
   ['{range .names[*]}<{@}>{"\\n"}{end}', '<one>\n<two>\n'],
   ['{range .names}{.}{end}', 'onetwo'],
   ['{.names[?(@=="two")]}', 'two'],
@@ -94,6 +110,7 @@ test.for([
   ['{}', /there is no path/],
   ['{.names[}', /\.names\[ is not a path/],
   ['{"a\'}', /no other/],
+  ["{.list[*]['n', 'in.x']}", /joins paths: write each in braces/],
 ] as const)('the template %s is refused', ([template, message]) => {
   expect(() => compileJsonPath(template)).toThrow(message)
 })

@@ -57,37 +57,65 @@ export interface Following {
  */
 export async function followEvents({ client, note, source }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
   let cursor = from
-  let failures = 0
   let hasBegun = false
+  const retries = new Retries({ note, source }, cutNote)
   const read = async (): Promise<void> => {
     for await (const { id, type, data } of recordsOf(client, { ...query, ...(cursor === undefined ? {} : { cursor }) }, signal)) {
       if (type === 'error') throw refusalOf(jsonOf(data)) ?? new ClientError('the stream ended with an unknown error')
       hasBegun = true
-      failures = 0
+      retries.succeeded()
       if (data !== '') await print(jsonOf(data))
       cursor = id
     }
   }
-  let noted = ''
   while (!signal.aborted) {
-    const reason = await read().then(
-      () => cutNote,
-      (error: unknown) => {
-        const isRenewed = source !== 'token' && hasBegun && failures < maxRefused && isOfToken(error)
-        if (!isRenewed && !(isPassing(error) && (hasBegun || !isUnanswered(error)))) throw explained(error)
-        return isRenewed ? tokenNote : cutNote
-      },
+    const error = await read().then(
+      () => undefined,
+      (failure: unknown) => failure,
     )
     if (signal.aborted) return
-    failures += 1
-    if (failures === 1 || noted !== reason) note(reason)
-    noted = reason
-    await pause(backoffMs(backoff, failures, systemRandom), signal)
+    if (!hasBegun && (isUnanswered(error) || isOfToken(error))) throw explained(error)
+    try {
+      await retries.wait(error, signal)
+    } catch (final) {
+      throw explained(final)
+    }
+  }
+}
+
+/** Decides whether an attempt is repeated, waits before it, and prints a note for each new reason. */
+export class Retries {
+  readonly #context: Pick<ClientContext, 'note' | 'source'>
+  readonly #note: string
+  #failures = 0
+  #noted = ''
+
+  /** `note` is printed if the connection was cut, or if the server says that a later attempt may succeed. */
+  constructor(context: Pick<ClientContext, 'note' | 'source'>, note: string) {
+    this.#context = context
+    this.#note = note
+  }
+
+  /** Says that an attempt succeeded. */
+  succeeded(): void {
+    this.#failures = 0
+  }
+
+  /** Waits before the next attempt. `error` is undefined if the connection just ended. Rejects with an error that is final. */
+  async wait(error: unknown, signal: AbortSignal): Promise<void> {
+    const { note, source } = this.#context
+    const isRenewed = source !== 'token' && this.#failures < maxRefused && isOfToken(error)
+    if (error !== undefined && !isRenewed && !isPassing(error)) throw error as Error // what was thrown is an error
+    const reason = isRenewed ? tokenNote : this.#note
+    this.#failures += 1
+    if (this.#failures === 1 || this.#noted !== reason) note(reason)
+    this.#noted = reason
+    await pause(backoffMs(backoff, this.#failures, systemRandom), signal)
   }
 }
 
 /** True if a later attempt may succeed: the connection was cut, or the server says so. */
-export function isPassing(error: unknown): boolean {
+function isPassing(error: unknown): boolean {
   return error instanceof ClientError && (error.code === undefined || passing.has(error.code))
 }
 

@@ -73,14 +73,23 @@ const escapes: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r' }
 /** Returns the text in quotes. */
 function quoted(text: string): string {
   if (text.length < 2 || text.at(-1) !== text[0]) throw new UsageError(`jsonpath: ${text} has no other quotation mark`)
+  // JSON has the escapes that templates mostly have.
+  if (/^"(?:[^"\\\n]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"$/.test(text)) return JSON.parse(text) as string // a cast: it is a text in quotes
   return text.slice(1, -1).replaceAll(/\\(.)/gs, (_, one: string) => escapes[one] ?? one)
 }
 
 /** Compiles a path. It starts at the record, or at the thing of a range: with `.`, `[`, `$`, `@` or a name. */
 function pathOf(text: string): TemplatePath {
   if (text === '') throw new UsageError('jsonpath: there is no path')
-  // kubectl escapes dots within a name.
-  const path = text.replaceAll(/\.((?:[^.[\]\\'"()]|\\.)*\\\.(?:[^.[\]\\'"()]|\\.)*)/g, (_, name: string) => `[${JSON.stringify(name.replaceAll('\\', ''))}]`)
+  const [, union = ''] = /\[\s*('(?:[^'\\]|\\.)*'(?:\s*,\s*'(?:[^'\\]|\\.)*')+)\s*\]/.exec(text) ?? []
+  if (/[^\\]\./.test(union)) throw new UsageError(`jsonpath: ${text} joins paths: write each in braces of its own`)
+  const path = text
+    // kubectl escapes dots within a name, also in quotes.
+    .replaceAll(
+      /(\.\.?)((?:[\w/-]|\\.)*\\.(?:[\w/-]|\\.)*)/g,
+      (_, dots: string, name: string) => `${dots === '..' ? dots : ''}[${JSON.stringify(name.replaceAll('\\', ''))}]`,
+    )
+    .replaceAll(/(?<=\[\s*)'(?:[^'\\]|\\.)*'/g, (name) => name.replaceAll('\\.', '.'))
   const rooted = path === '.' ? '$' : path.replace(/^[$@]?/, '$').replace(/^\$(?=[^.[])/, '$.')
   try {
     return { text, query: compile(rooted) }
@@ -95,12 +104,18 @@ function textOfParts(parts: readonly Part[], value: Json): string {
     .map((part) => {
       if (typeof part === 'string') return part
       if ('path' in part) return found(part.path, value).map(textOfValue).join(' ')
-      return found(part.range, value)
-        .flatMap((one) => one)
+      const things = found(part.range, value)
+      // A path to one list is a range of what is in it.
+      return (isOfOne(part.range) ? things.flatMap((one) => one) : things)
         .map((one) => textOfParts(part.parts, one as Json)) // a cast: a path finds nothing in a value that is no object
         .join('')
     })
     .join('')
+}
+
+/** True if a path leads to one value at most. */
+function isOfOne({ text }: TemplatePath): boolean {
+  return !/[*?:,]|\.\./.test(text)
 }
 
 function found({ query }: TemplatePath, value: unknown): readonly unknown[] {

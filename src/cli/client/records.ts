@@ -103,7 +103,7 @@ export function createChangePrinter(format: RecordFormat, { clock, output, kind 
     printing.nowMs = clock.now()
     await output.write(
       await form.page(
-        changes.map(({ type, object }) => ({ ...object, [changeMember]: type })),
+        changes.map(({ type, object }) => ({ ...object, [changeMember]: type.padEnd(longestChange) })),
         isFirst,
       ),
     )
@@ -113,6 +113,8 @@ export function createChangePrinter(format: RecordFormat, { clock, output, kind 
 
 /** The member of a row with the type of the change. No record has a member of this name. */
 const changeMember = '@change'
+/** Length of the longest type of a change: the first page may have shorter ones only. */
+const longestChange = 8
 const changeColumn: Column = { head: 'EVENT', at: [changeMember], form: 'text' }
 
 interface OutputForm {

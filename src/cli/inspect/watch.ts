@@ -2,8 +2,9 @@ import { Alarm } from '../../base/timing.ts'
 import { methods, resources } from '../../base/schema/schema.ts'
 import type { ClientContext } from '../client/client-command.ts'
 import { ClientError, textOf, type Json } from '../client/client-error.ts'
+import { columnsOf } from '../client/columns.ts'
 import { jsonLine } from '../client/output.ts'
-import { followEvents, isPassing, readEventPage } from '../client/event-stream.ts'
+import { followEvents, readEventPage, Retries } from '../client/event-stream.ts'
 import type { ClientKind } from '../client/kinds.ts'
 import { createChangePrinter, type WatchedChange, type RecordFormat } from '../client/records.ts'
 import { UsageError } from '../exit-codes.ts'
@@ -32,7 +33,7 @@ export interface WatchRequest {
  * missed, whatever its reason. Rejects with UsageError, or with ClientError if the API refuses.
  */
 export async function watchRecords(context: ClientContext, request: WatchRequest): Promise<void> {
-  const { note, client, output, clock } = context
+  const { note, client, output, clock, source } = context
   const { kind, types, list, group, format } = request
   const print = createChangePrinter(format, { output, kind, clock })
   const query = { types, ...(group === undefined ? {} : { 'uidp.descendants_of': group }) }
@@ -47,6 +48,7 @@ export async function watchRecords(context: ClientContext, request: WatchRequest
   const following = follow(context, { query, cursor, signal, ring: alarm.ring }).finally(() => stop.abort())
   // The loop ends after a failure of the stream, which is then thrown.
   following.catch(() => undefined)
+  const retries = new Retries({ note, source }, 'the list could not be read: trying again')
   while (!signal.aborted) {
     await alarm.within(readEveryMs, signal)
     await new Alarm().within(settleMs, signal)
@@ -56,12 +58,12 @@ export async function watchRecords(context: ClientContext, request: WatchRequest
       const found = await recordsOf(list)
       await print(changesBetween(known, found))
       known = found
+      retries.succeeded()
     } catch (error) {
-      if (!isPassing(error)) {
+      await retries.wait(error, signal).catch((final: unknown) => {
         stop.abort()
-        throw error
-      }
-      note('the list could not be read: trying again')
+        throw final
+      })
       alarm.ring()
     }
   }
@@ -88,7 +90,7 @@ async function follow(
 export function watchedTypes({ kind, words, listVariable }: ClientKind): readonly string[] {
   const own = listVariable === undefined ? typesOfKind(kind) : []
   if (own.length === 0) throw new UsageError(`${words} cannot be watched: they have no events`)
-  const above = [...kindsAbove(kind)].flatMap(typesOfKind)
+  const above = [...kindsAbove(kind), ...kindsShown(kind)].flatMap(typesOfKind)
   return [...new Set([...own, ...above, ...(kind === 'Tag' || kind === 'Repo' ? ['dev.taproot.registry.push.'] : [])])]
 }
 
@@ -97,6 +99,12 @@ function typesOfKind(kind: string): readonly string[] {
   return methods.flatMap((method) =>
     method.kind === kind && method.event?.internal === false ? [`dev.taproot.api.${method.event.type.replace(/[^.]*(?:\.batch)?\.v\d+$/, '')}`] : [],
   )
+}
+
+/** Returns the kinds whose names the table of a kind shows: those of the identity and the role of a role binding. */
+function kindsShown(kind: string): readonly string[] {
+  const members = columnsOf(kind).flatMap(({ at }) => at.filter((path) => path.includes('.')).map((path) => path.slice(0, path.indexOf('.'))))
+  return [...resources.keys()].filter((name) => members.includes(name.toLowerCase()))
 }
 
 /** Returns the kinds that records of this kind can lie below, at any depth. */
