@@ -54,6 +54,11 @@ describe('an answer that asks the client to retry later', () => {
     expect(await callScripted([answer, answer, good])).toMatchObject({ outcome: { fine: true }, asked: 3, waits: [2000, 2000] })
   })
 
+  test('an answer that asks the client to retry later is followed by the same dry run', async () => {
+    const dryRun = { method: 'PATCH', body: {}, query: { validateOnly: 'true' } } as const
+    expect(await callScripted([{ status: 429, retryAfter: '2' }, good], dryRun)).toMatchObject({ outcome: { fine: true }, asked: 2, waits: [2000] })
+  })
+
   test('an answer that asks the client to retry later is followed by a limited number of attempts, and the last refusal is the result', async () => {
     const { outcome, asked, waits } = await callScripted([{ status: 429, retryAfter: '1' }])
     expect(outcome).toMatchObject({ name: 'ClientError', code: 8, reason: 'RATE_LIMITED', requestId: 'r-1' })

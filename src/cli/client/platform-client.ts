@@ -32,7 +32,7 @@ export interface Page {
 
 /**
  * A REST client of the platform API for one caller. Methods reject with ClientError. After a 429 or 503 with `Retry-After`, reads and creates
- * with a key are retried a limited number of times.
+ * with a key are retried a limited number of times. So are dry runs.
  */
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
@@ -129,7 +129,8 @@ async function send(options: PlatformClientOptions, call: ClientCall): Promise<J
   const { method, idempotencyKey = '' } = call
   const { url, headers } = await addressed(options, call)
   const request = requestOf(call, headers)
-  const mayRepeat = method === 'GET' || idempotencyKey !== ''
+  // A dry run changes nothing.
+  const mayRepeat = method === 'GET' || idempotencyKey !== '' || call.query?.['validateOnly'] === 'true'
   let answer = idempotencyKey === '' ? await exchange(url, request) : await exchangeTwice(url, request)
   for (let sent = 0; mayRepeat && sent < retryLimits.retries; sent += 1) {
     const waitMs = retryWaitMs(answer, Date.now())
