@@ -57,7 +57,17 @@ const checksumBytes = 5
 
 /** Finds the parts of the envelope in `buffer` from `start` to `end`. Throws WireError if the bytes are not an envelope or have an unknown format. */
 export function scanEnvelope(buffer: Buffer, start: number, end: number): EnvelopeParts {
-  const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', lifeCycleDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
+  const parts: EnvelopeParts = {
+    recordStart: start,
+    recordEnd: start,
+    etag: '',
+    managedBy: '',
+    pushedDigest: '',
+    lifeCycleDigest: '',
+    createMs: 0,
+    updateMs: 0,
+    checksumAt: -1,
+  }
   let format = 0
   reader.open(buffer, start, end)
   while (reader.tag()) {

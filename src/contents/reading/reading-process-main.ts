@@ -77,7 +77,7 @@ async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise
   }
   if (job.kind === 'sbom') {
     const { distribution, described, packages } = packagesOfSbom(await wholeOf(input.take(job.size)), { digests: job.digests })
-    // An SBOM about nothing is told apart from one that was read before this was.
+    // So an SBOM about nothing differs from one that earlier readers read.
     return { items: bounded(packages), facts: { distribution, described: described ?? { name: '', version: '', purl: '' }, skipped: [] } }
   }
   const layers = job.layers.map(({ digest, size }) => checked(input.take(size), { digest, what: 'layer' }))
