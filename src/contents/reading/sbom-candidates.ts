@@ -13,7 +13,13 @@ export interface SbomManifest {
   readonly record: ManifestRecord
   /** True if it is about the image itself, false if it is about the index that the image is in. */
   readonly isOwn: boolean
+  /** The end of the name of cosign's tag that it has. */
+  readonly tag?: CosignEnd
 }
+
+/** The ends of the tags by which cosign attaches documents. */
+const cosignEnds = ['att', 'sbom'] as const
+type CosignEnd = (typeof cosignEnds)[number]
 
 /** A blob that may be an SBOM. */
 export interface SbomBlob {
@@ -117,12 +123,12 @@ async function referrersOfManifest(
 async function taggedOf({ services, repo }: ReadableRepo, { record }: NamedManifest, signal: AbortSignal): Promise<Omit<SbomManifest, 'isOwn'>[]> {
   const found: Omit<SbomManifest, 'isOwn'>[] = []
   const hex = hexOf(record.upstreamDigest as Digest) // a cast: the record holds nothing else
-  for (const name of [`sha256-${hex}.att`, `sha256-${hex}.sbom`]) {
-    const tag = tagNamed(services.cache.tables, repo, name)
-    if (tag === undefined) continue
-    const digest = tagOf(tag).digest as Digest // a cast: digests are checked before they are written
+  for (const tag of cosignEnds) {
+    const named = tagNamed(services.cache.tables, repo, `sha256-${hex}.${tag}`)
+    if (named === undefined) continue
+    const digest = tagOf(named).digest as Digest // a cast: digests are checked before they are written
     const tagged = await heldManifest(services, { repo, digest }, signal)
-    if (tagged !== undefined) found.push({ source: 'tag', digest, record: tagged })
+    if (tagged !== undefined) found.push({ source: 'tag', digest, record: tagged, tag })
   }
   return found
 }

@@ -38,6 +38,8 @@ interface Candidate {
   readonly names: readonly Digest[]
   /** What its type says: `report`, `envelope` of which it may be one, or nothing. */
   readonly hint: Hint | undefined
+  /** The candidates of the least rank count first. */
+  readonly rank: number
 }
 
 type Hint = 'report' | 'envelope'
@@ -68,8 +70,13 @@ const retryMs = { never: Infinity, few: 3_600_000, daily: 30_000 } as const
 const reportTypes = /sarif|grype|trivy|vuln|security\.vulnerability\.report/i
 const envelopeTypes = /in-toto|dsse|sigstore\.bundle/i
 
-/** The types of manifests that have none: the last one is that of an empty config. */
-const noTypes: ReadonlySet<string> = new Set(['', 'application/vnd.oci.empty.v1+json'])
+/** The types of manifests that have none of their own: those of an empty config, and of images. Cosign writes the latter. */
+const noTypes: ReadonlySet<string> = new Set([
+  '',
+  'application/vnd.oci.empty.v1+json',
+  'application/vnd.oci.image.config.v1+json',
+  'application/vnd.docker.container.image.v1+json',
+])
 
 function isReportPredicate(predicate: unknown): boolean {
   return typeof predicate === 'string' && reportPredicates.test(predicate)
@@ -95,8 +102,7 @@ function compareAges(one: Candidate, other: Candidate): number {
 
 /** Returns the candidates that count, newest first. */
 function newestOf(found: readonly Candidate[]): readonly Candidate[] {
-  const rank = ({ hint }: Candidate): number => (hint === 'report' ? 0 : hint === 'envelope' ? 1 : 2)
-  const best = found.toSorted((one, other) => rank(one) - rank(other) || compareAges(one, other)).slice(0, limits.manifests)
+  const best = found.toSorted((one, other) => one.rank - other.rank || compareAges(one, other)).slice(0, limits.manifests)
   return best.sort(compareAges)
 }
 
@@ -198,9 +204,11 @@ export class ScannerReports implements ScannerReportsSource {
       const manifest: NamedManifest = { digest: subject, record: held, config: undefined, layers: [], children: [] }
       for (const one of await manifestsAbout(content, { subject: { image: manifest, index: undefined }, mayBe: mayBeReport }, signal)) {
         const { artifactType, annotations } = one.record
+        if (one.tag === 'sbom') continue
         // Without a type of its own, its layers say what it is.
-        const hint = hintOf(artifactType, annotations) ?? (noTypes.has(artifactType) ? 'envelope' : undefined)
-        found.set(one.digest, { repo, digest: one.digest, record: one.record, subject, names: namesOf(manifest), hint })
+        const hint = hintOf(artifactType, annotations) ?? (one.tag === 'att' || noTypes.has(artifactType) ? 'envelope' : undefined)
+        const rank = hint === 'report' || one.tag === 'att' ? 0 : hint === 'envelope' ? 1 : 2
+        found.set(one.digest, { repo, digest: one.digest, record: one.record, subject, names: namesOf(manifest), hint, rank })
       }
     }
     return newestOf([...found.values()])

@@ -14,6 +14,7 @@ import {
   apkFiles,
   bundleOf,
   bytesOf,
+  configType,
   envelopeOf,
   layerOf,
   spdxPredicate,
@@ -26,6 +27,13 @@ import { grype, harbor, sarif, trivy, vulns } from './report-samples.ts'
 
 const vulnsType = 'https://in-toto.io/attestation/vulns/v0.1'
 const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
+
+/** Pushes an envelope as cosign does: with the type of an image, to a tag. */
+function pushAttestation(repo: TestRepo, image: TestManifest, envelope: object): Promise<TestManifest> {
+  const annotations = { predicateType: 'https://cosign.sigstore.dev/attestation/vuln/v1' }
+  const layers = [{ bytes: bytesOf(envelope), mediaType: 'application/vnd.dsse.envelope.v1+json', annotations }]
+  return repo.pushWith({ config: Buffer.from('{}'), configMediaType: configType, layers }, { reference: `sha256-${hexOf(image.digest)}.att` })
+}
 
 /** Returns the upstream with another stream for one blob. */
 function withBlob(upstream: Upstream, digest: Digest, body: () => Readable): Upstream {
@@ -96,8 +104,7 @@ describe('reports of scanners', () => {
     await push(plain(bundleOf(statementOf(image.digest)), bundleType), { annotations: { 'dev.sigstore.bundle.predicateType': spdxPredicate } }, [])
     await push(plain({ any: 'thing' }), { artifactType: 'application/vnd.example.notes' }, [])
     const attestation = envelopeOf(statementOf(image.digest, { ...vulns, salt: 1 }, 'https://cosign.sigstore.dev/attestation/vuln/v1'))
-    const layers = [{ bytes: bytesOf(attestation), mediaType: 'application/vnd.dsse.envelope.v1+json' }]
-    pushed.push([await repo.pushWith({ config: Buffer.from('{}'), layers }, { reference: `sha256-${hexOf(image.digest)}.att` }), [predicate]])
+    pushed.push([await pushAttestation(repo, image, attestation), [predicate]])
     const found = await reportsOf(repo, image)
     for (const [manifest, states] of pushed) expect(statesOf(found, manifest)).toEqual(states)
     expect(found).toHaveLength(7)
@@ -179,6 +186,17 @@ describe('reports of scanners', () => {
     expect(states).toEqual([['tooLarge', 'the reports were not read within 2 seconds']])
     await source.close()
     expect(await readdir(folder)).toEqual([])
+  })
+
+  test('of cosign are pending while they are unread, and count before other envelopes', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const attestation = await pushAttestation(repo, image, envelopeOf(statementOf(image.digest, vulns, 'https://cosign.sigstore.dev/attestation/vuln/v1')))
+    for (let salt = 0; salt < 20; salt += 1) await repo.referrer(image, { bytes: bytesOf(statementOf(image.digest, { salt })), mediaType: statementType })
+    const source = new ScannerReports({ services: () => host.services, upstream: host.upstream, folder, waitMs: 0 })
+    const found = await source.of({ repo: repo.uid, digest: image.digest }, alive)
+    await source.close()
+    expect(statesOf(found, attestation)).toEqual([['pending', false]])
   })
 
   test('that are not read yet are pending, and reading ends with the source', async () => {
