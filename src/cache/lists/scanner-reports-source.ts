@@ -28,10 +28,13 @@ export interface ReportFacts {
   readonly scannerVersion: string
   /** The end of the scan, in milliseconds since 1970; undefined if the report does not say it. */
   readonly createdMs: number | undefined
+  /** The number of its vulnerabilities by severity. Severities without any are left out. */
+  readonly severityCounts: readonly (readonly [level: Vulnerability_SeverityLevel, count: number])[]
 }
 
 /** A report that was read. */
 export interface ReadReport extends ReportFacts {
+  /** Sorted by id and name. */
   readonly vulnerabilities: readonly ReportedVulnerability[]
 }
 

@@ -1,10 +1,10 @@
-import { create } from '@bufbuild/protobuf'
+import { create, toBinary } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { Digest } from '../../base/digest.ts'
 import { DomainError } from '../../base/errors.ts'
 import { hashQuery, sealCursor } from '../../base/page-token.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { ReportedVulnerability, ReportOutcome, ScannerReport } from '../../cache/lists/scanner-reports-source.ts'
+import type { ReportOutcome, ScannerReport } from '../../cache/lists/scanner-reports-source.ts'
 import { openPage, pageLimit } from '../../engine/read.ts'
 import { callerOf, type Handler } from '../../engine/services.ts'
 import { PackageSchema } from '../../gen/taproot/registry/v2/contents_pb.ts'
@@ -18,10 +18,9 @@ import {
   type ListScannerReportsRequest,
   type ReportedVulnerability as VulnerabilityMessage,
   type ScannerReport as ReportMessage,
-  type SeverityCount,
 } from '../../gen/taproot/registry/v2/vuln_reports_pb.ts'
 import { severitiesByRank } from '../counts/tag-state.ts'
-import { comparePlaces } from '../vulnerability-message.ts'
+import { pageOf, type Listed } from './report-page.ts'
 
 const states = {
   pending: ScannerReport_State.PENDING,
@@ -30,43 +29,23 @@ const states = {
   tooLarge: ScannerReport_State.TOO_LARGE,
 } as const satisfies Record<ReportOutcome['state'], ScannerReport_State>
 
-/** The digits of the place of a vulnerability in its report. */
-const placeDigits = 5
-
-/** A vulnerability, the report that has it, and its place in the list. */
-interface Listed {
-  readonly one: ReportedVulnerability
-  readonly report: ScannerReport
-  readonly place: readonly string[]
-}
-
-function listedOf(report: ScannerReport): Listed[] {
-  const { outcome, digest, document } = report
-  if (outcome.state !== 'read') return []
-  return outcome.report.vulnerabilities.map((one, at) => ({
-    one,
-    report,
-    place: [one.id, one.name, digest, document, String(at).padStart(placeDigits, '0')],
-  }))
-}
-
-function countsOf(vulnerabilities: readonly ReportedVulnerability[]): SeverityCount[] {
-  const counts = severitiesByRank.map((level) => ({ level, count: vulnerabilities.filter((one) => one.level === level).length }))
-  return counts.filter(({ count }) => count > 0).map(({ level, count }) => create(SeverityCountSchema, { severityLevel: level, count }))
-}
+/** The bytes after which a page ends. Clients of gRPC accept 4 MiB. */
+const maxAnswerBytes = 3.5 * 1024 * 1024
 
 function reportMessage({ digest, document, subject, pushedMs, outcome }: ScannerReport): ReportMessage {
   const about = { digest, documentDigest: document, subjectDigest: subject, state: states[outcome.state], pushTime: timestampFromMs(pushedMs) }
   if (outcome.state === 'pending') return create(ScannerReportSchema, about)
   if (outcome.state !== 'read') return create(ScannerReportSchema, { ...about, message: outcome.message })
-  const { format, scanner, scannerVersion, createdMs, vulnerabilities } = outcome.report
+  const { format, scanner, scannerVersion, createdMs, severityCounts } = outcome.report
   return create(ScannerReportSchema, {
     ...about,
     format: ScannerReport_Format[format],
     scannerName: scanner,
     scannerVersion,
     ...(createdMs === undefined ? {} : { createTime: timestampFromMs(createdMs) }),
-    severityCounts: countsOf(vulnerabilities),
+    severityCounts: severityCounts
+      .toSorted(([one], [other]) => severitiesByRank.indexOf(one) - severitiesByRank.indexOf(other))
+      .map(([severityLevel, count]) => create(SeverityCountSchema, { severityLevel, count })),
   })
 }
 
@@ -74,6 +53,16 @@ function vulnerabilityMessage({ one, report }: Listed): VulnerabilityMessage {
   const { id, level, type, name, version, purl, fixedVersion, locations } = one
   const found = create(PackageSchema, { digest: report.subject, type, name, version, purl, locations: [...locations] })
   return create(ReportedVulnerabilitySchema, { id, severityLevel: level, package: found, fixedVersion, reportDigest: report.digest })
+}
+
+/** Returns the first vulnerabilities, as many as one answer may have with its reports: one at least. */
+function fitting(vulnerabilities: readonly VulnerabilityMessage[], reports: readonly ReportMessage[]): VulnerabilityMessage[] {
+  let bytes = reports.reduce((sum, report) => sum + toBinary(ScannerReportSchema, report).length, 0)
+  const end = vulnerabilities.findIndex((one) => {
+    bytes += toBinary(ReportedVulnerabilitySchema, one).length
+    return bytes > maxAnswerBytes
+  })
+  return vulnerabilities.slice(0, end < 0 ? undefined : Math.max(1, end))
 }
 
 /** Answers ListScannerReports: the reports of other scanners about an image or index, and one page of what they found (docs/spec/registry.md#reports-of-scanners). */
@@ -86,21 +75,24 @@ export const listScannerReports: Handler = async (services, context, message) =>
   // Casts: authorization found the repo, and the schema checked the digest.
   const reports = (await services.scannerReports?.of({ repo: repo as Uid, digest: digest as Digest }, context.signal)) ?? []
   const wanted = reports.filter((report) => reportDigests.length === 0 || reportDigests.includes(report.digest))
-  const found = wanted.flatMap(listedOf).filter(({ one }) => severityLevels.length === 0 || severityLevels.includes(one.level))
-  const after = key?.map(String)
-  const left = found.filter(({ place }) => after === undefined || comparePlaces(place, after) > 0)
-  const sorted = left.sort((one, other) => comparePlaces(one.place, other.place)).slice(skip)
-  const shown = sorted.slice(0, pageLimit(request.pageSize))
-  const last = shown.at(-1)
+  const { listed, hasMore, total } = pageOf(wanted, {
+    levels: new Set(severityLevels),
+    after: key?.map(String),
+    skip,
+    limit: pageLimit(request.pageSize),
+  })
+  const about = reports.map(reportMessage)
+  const vulnerabilities = fitting(listed.map(vulnerabilityMessage), about)
+  const last = listed[vulnerabilities.length - 1]
   const answer = create(ListScannerReportsResponseSchema, {
-    vulnerabilities: shown.map(vulnerabilityMessage),
+    vulnerabilities,
     nextPageToken:
-      sorted.length > shown.length && last !== undefined
+      (hasMore || vulnerabilities.length < listed.length) && last !== undefined
         ? sealCursor({ key: [...last.place], queryHash, issuedMs: services.clock.now() }, services.pageKeys.current(), services.random)
         : '',
-    totalCount: BigInt(found.length),
+    totalCount: BigInt(total),
     skipped: skip,
-    reports: reports.map(reportMessage),
+    reports: about,
   })
   return { message: answer, ...(restarted ? { pageTokenRestarted: true } : {}) }
 }

@@ -1,5 +1,6 @@
 import type { Digest } from '../../base/digest.ts'
-import type { ReadReport } from '../../cache/lists/scanner-reports-source.ts'
+import { compareTexts } from '../../base/versions/version-order.ts'
+import type { ReadReport, ReportedVulnerability } from '../../cache/lists/scanner-reports-source.ts'
 import { ContentError } from '../package.ts'
 import { isObject, objectOfBytes, objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from '../sbom/json.ts'
 import { unwrap } from '../sbom/statements.ts'
@@ -104,6 +105,12 @@ const predicate: ReportForm = {
   },
 }
 
+function countsOf(vulnerabilities: readonly ReportedVulnerability[]): ReadReport['severityCounts'] {
+  const counts = new Map<ReportedVulnerability['level'], number>()
+  for (const { level } of vulnerabilities) counts.set(level, (counts.get(level) ?? 0) + 1)
+  return [...counts]
+}
+
 const forms: readonly ReportForm[] = [predicate, ...plainForms]
 
 /** Returns a time in milliseconds since 1970; undefined for a text without one in the years that messages can have. */
@@ -129,6 +136,7 @@ export function readReport(bytes: Uint8Array, { digests }: { readonly digests: r
     scanner: textIn(scanner),
     scannerVersion: textIn(scannerVersion),
     createdMs: timeIn(created),
-    vulnerabilities: list.vulnerabilities,
+    severityCounts: countsOf(list.vulnerabilities),
+    vulnerabilities: list.vulnerabilities.toSorted((one, other) => compareTexts(one.id, other.id) || compareTexts(one.name, other.name)),
   }
 }

@@ -45,7 +45,10 @@ interface Candidate {
 type Hint = 'report' | 'envelope'
 
 /** A document in a manifest. */
-type ReadDocument = Pick<ScannerReport, 'document' | 'outcome'>
+interface ReadDocument extends Pick<ScannerReport, 'document' | 'outcome'> {
+  /** The memory that it takes, in characters. */
+  readonly weight: number
+}
 
 /** What was read of a manifest. */
 interface Part {
@@ -106,9 +109,9 @@ function newestOf(found: readonly Candidate[]): readonly Candidate[] {
   return best.sort(compareAges)
 }
 
-const pending: ReadDocument = { document: '', outcome: { state: 'pending' } }
+const pending: ReadDocument = { document: '', outcome: { state: 'pending' }, weight: overhead }
 
-function weightOfDocument({ outcome }: ReadDocument): number {
+function weightOfOutcome(outcome: ReportOutcome): number {
   let weight = overhead
   for (const one of outcome.state === 'read' ? outcome.report.vulnerabilities : []) {
     weight += overhead + one.id.length + one.name.length + one.version.length + one.purl.length + one.fixedVersion.length
@@ -118,7 +121,7 @@ function weightOfDocument({ outcome }: ReadDocument): number {
 }
 
 function weightOf({ documents }: Part): number {
-  return documents.reduce((sum, document) => sum + weightOfDocument(document), overhead)
+  return documents.reduce((sum, { weight }) => sum + weight, overhead)
 }
 
 /** Takes documents into one answer, the newest first, until its limits are reached. */
@@ -130,12 +133,12 @@ class AnswerSpace {
   take(document: ReadDocument): ReadDocument {
     const { outcome } = document
     if (outcome.state !== 'read') return document
-    this.#characters += weightOfDocument(document)
+    this.#characters += document.weight
     this.#vulnerabilities += outcome.report.vulnerabilities.length
     const exceeded = this.#vulnerabilities > limits.vulnerabilities ? 'vulnerabilities' : this.#characters > limits.characters ? 'characters' : undefined
     if (exceeded === undefined) return document
     const message = `the newer reports and this one have more than ${limits[exceeded]} ${exceeded}`
-    return { document: document.document, outcome: { state: 'tooLarge', message } }
+    return { document: document.document, outcome: { state: 'tooLarge', message }, weight: overhead }
   }
 }
 
@@ -171,7 +174,10 @@ export class ScannerReports implements ScannerReportsSource {
     return candidates.flatMap((candidate) => {
       const { digest, subject, record, hint } = candidate
       const documents = parts.get(candidate)?.documents ?? (hint === undefined ? [] : [pending])
-      return documents.map((one): ScannerReport => ({ digest, subject, pushedMs: Number(record.createTimeMs), ...space.take(one) }))
+      return documents.map((one): ScannerReport => {
+        const { document, outcome } = space.take(one)
+        return { digest, subject, pushedMs: Number(record.createTimeMs), document, outcome }
+      })
     })
   }
 
@@ -243,7 +249,7 @@ export class ScannerReports implements ScannerReportsSource {
     const space = new AnswerSpace()
     let untilMs = Infinity
     const note = (document: Digest | '', outcome: ReportOutcome, retry: ContentRetry): void => {
-      documents.push(space.take({ document, outcome }))
+      documents.push(space.take({ document, outcome, weight: weightOfOutcome(outcome) }))
       untilMs = Math.min(untilMs, this.#now() + retryMs[retry])
     }
     try {

@@ -86,4 +86,25 @@ specSuite('reports of scanners', (spec) => {
     await remove(image.digest)
     expectFailure(await spec.call('ListScannerReports', about, { token }), { code: 5 })
   })
+  test('end a page before an answer has 4 MiB', async () => {
+    const world = await makeImageWorld(spec.server)
+    const image = await pushPackages(world, 'latest', { musl: '1' })
+    const token = await spec.server.tokenFor(world.owner)
+    const locations = Array.from({ length: 10 }, (_, at) => ({ path: `${at}`.padEnd(1_000, '\u{4e00}') }))
+    const matches = Array.from({ length: 150 }, (_, at) => ({ vulnerability: { id: `CVE-2026-${1_000 + at}` }, artifact: { name: 'left', locations } }))
+    const document = Buffer.from(JSON.stringify({ ...grype, matches }))
+    await pushReport(world, image, { document, mediaType: 'application/vnd.anchore.grype+json' })
+    const found: unknown[] = []
+    const sizes: number[] = []
+    for (let pageToken = ''; ;) {
+      const answer = await spec.ok('ListScannerReports', { repoUid: world.repo, digest: image.digest, pageSize: 200, pageToken }, { token })
+      const items = itemsOf(answer, 'vulnerabilities')
+      sizes.push(Buffer.byteLength(JSON.stringify(items)))
+      found.push(...items.map(({ id }) => id))
+      pageToken = String(answer['nextPageToken'] ?? '')
+      if (pageToken === '') break
+    }
+    expect(found).toEqual(matches.map(({ vulnerability }) => vulnerability.id))
+    expect(sizes).toHaveLength(2)
+  })
 })
