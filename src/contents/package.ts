@@ -63,12 +63,20 @@ export function isSystemError(error: unknown): error is Error {
   return error instanceof Error && 'syscall' in error
 }
 
+interface ContentErrorOptions extends ErrorOptions {
+  readonly retry?: ContentRetry
+  readonly isRecognised?: boolean
+}
+
 /** An image whose contents cannot be read. The message is for people. */
 export class ContentError extends Error {
   readonly problem: ContentProblem
   readonly retry: ContentRetry
-  constructor(problem: ContentProblem, message: string, { retry = 'never', ...options }: ErrorOptions & { readonly retry?: ContentRetry } = {}) {
+  /** True if the document says that it is what is looked for, although it cannot be read. */
+  readonly isRecognised: boolean
+  constructor(problem: ContentProblem, message: string, { retry = 'never', isRecognised = false, ...options }: ContentErrorOptions = {}) {
     super(message, options)
+    this.isRecognised = isRecognised
     this.problem = problem
     this.retry = retry
   }

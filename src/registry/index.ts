@@ -17,7 +17,7 @@ export { type PlatformImage, getArchitectures, getImageConfig, firstImage, getSi
 export { manifestPrefix, rereadKey, rereadPrefix, unreadKey, unreadPrefix } from './records/manifest-keys.ts'
 export { endExpiredSyncs, endMirror, listMirrors } from './records/mirrors.ts'
 export { heldBlob } from './records/blobs.ts'
-export { heldManifest, namedOtherwise, referrersOf } from './records/manifests.ts'
+export { heldManifest, indexGeneration, manifestGeneration, namedOtherwise, referrerGeneration, referrersOf } from './records/manifests.ts'
 export { publicRoot } from './records/repo-rules.ts'
 export { createPullTrials, dryRunPullPolicy } from './policies/dry-run.ts'
 export { pullPolicyKind } from './policies/pull-policies.ts'

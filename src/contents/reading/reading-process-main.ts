@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { errorMessage } from '../../base/error-text.ts'
 import { algorithmOf, digestOfHex, type Digest } from '../../base/digest.ts'
 import { packagesOfLayers } from '../layers/packages-of-layers.ts'
-import { ContentError, isSystemError, type ImagePackage } from '../package.ts'
+import { ContentError, isSystemError, type ContentRetry, type ImagePackage } from '../package.ts'
 import { packagesOfSbom } from '../sbom/sbom.ts'
 import { readReport } from '../scanner-reports/report.ts'
 import type { FromReadingProcess, ReadingJob, Readings } from './reading-process.ts'
@@ -42,7 +42,7 @@ class Input {
 /** Yields the bytes, and throws ContentError WRONG_DIGEST at their end. */
 async function* checked(
   bytes: AsyncIterable<Buffer>,
-  { digest, what }: { readonly digest: Digest; readonly what: string },
+  { digest, what, retry = 'never' }: { readonly digest: Digest; readonly what: string; readonly retry?: ContentRetry },
 ): AsyncGenerator<Buffer, void, undefined> {
   const algorithm = algorithmOf(digest)
   const hash = createHash(algorithm)
@@ -50,7 +50,8 @@ async function* checked(
     hash.update(piece)
     yield piece
   }
-  if (digestOfHex(algorithm, hash.digest('hex')) !== digest) throw new ContentError('WRONG_DIGEST', `the bytes of ${what} ${digest} have another digest`)
+  if (digestOfHex(algorithm, hash.digest('hex')) !== digest)
+    throw new ContentError('WRONG_DIGEST', `the bytes of ${what} ${digest} have another digest`, { retry })
 }
 
 /** Returns the packages. Throws ContentError TOO_LARGE if their texts are. */
@@ -72,7 +73,7 @@ async function wholeOf(bytes: AsyncIterable<Buffer>): Promise<Buffer> {
 async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise<Readings[keyof Readings]> {
   if (job.kind === 'report') {
     const { digest, size, digests } = job
-    const { vulnerabilities, ...facts } = readReport(await wholeOf(checked(input.take(size), { digest, what: 'document' })), { digests })
+    const { vulnerabilities, ...facts } = readReport(await wholeOf(checked(input.take(size), { digest, what: 'document', retry: 'daily' })), { digests })
     return { items: vulnerabilities, facts }
   }
   if (job.kind === 'sbom') {
@@ -91,9 +92,9 @@ async function run(job: ReadingJob, signal: AbortSignal): Promise<void> {
     for (let at = 0; at < items.length; at += itemsAtOnce) say({ kind: 'items', items: items.slice(at, at + itemsAtOnce) })
     say({ kind: 'read', facts })
   } catch (error) {
-    const other = { problem: 'UNREADABLE', retry: isSystemError(error) ? 'few' : 'never' } as const
-    const { problem, retry } = error instanceof ContentError ? error : other
-    say({ kind: 'failed', problem, message: errorMessage(error).slice(0, 1_000), retry })
+    const other = { problem: 'UNREADABLE', retry: isSystemError(error) ? 'few' : 'never', isRecognised: false } as const
+    const { problem, retry, isRecognised } = error instanceof ContentError ? error : other
+    say({ kind: 'failed', problem, message: errorMessage(error).slice(0, 1_000), retry, isRecognised })
   }
 }
 

@@ -52,7 +52,7 @@ type ReadingOf<Job extends ReadingJob> = Job extends ReportJob ? Readings['repor
 export type FromReadingProcess =
   | { readonly kind: 'items'; readonly items: readonly unknown[] }
   | { readonly kind: 'read'; readonly facts: unknown }
-  | { readonly kind: 'failed'; readonly problem: ContentProblem; readonly message: string; readonly retry: ContentRetry }
+  | { readonly kind: 'failed'; readonly problem: ContentProblem; readonly message: string; readonly retry: ContentRetry; readonly isRecognised: boolean }
 
 /** Opens the streams that the process reads, in their order. */
 export type OpenStream = (signal: AbortSignal) => Promise<Readable>
@@ -91,7 +91,7 @@ function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadItems<unkno
   child.on('message', (message: FromReadingProcess) => {
     if (message.kind === 'items') items.push(...message.items)
     else if (message.kind === 'read') resolve({ items, facts: message.facts })
-    else reject(new ContentError(message.problem, message.message, { retry: message.retry }))
+    else reject(new ContentError(message.problem, message.message, { retry: message.retry, isRecognised: message.isRecognised }))
   })
   // If it cannot be reached, it has ended, or it ends now.
   child.send(job, (error) => void (error === null || child.kill('SIGKILL')))

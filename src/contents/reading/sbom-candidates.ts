@@ -66,6 +66,8 @@ export function mayBeSbom(annotations: Readonly<Record<string, unknown>>): boole
 interface WantedDocuments {
   readonly subject: SbomSubject
   readonly mayBe: (annotations: Readonly<Record<string, unknown>>) => boolean
+  /** The number of referrers that may still be looked at. It goes down with each. */
+  readonly referrers?: { left: number }
 }
 
 /** Returns when a manifest was made, in milliseconds since 1970: as it says itself, but not later than it was pushed. */
@@ -101,15 +103,18 @@ async function attestationsOf(content: ReadableRepo, { image, index }: SbomSubje
 
 async function referrersOfManifest(
   { services, repo }: ReadableRepo,
-  { manifest, mayBe }: Pick<WantedDocuments, 'mayBe'> & { readonly manifest: NamedManifest },
+  { manifest, mayBe, referrers = { left: Infinity } }: Omit<WantedDocuments, 'subject'> & { readonly manifest: NamedManifest },
   signal: AbortSignal,
 ): Promise<Omit<SbomManifest, 'isOwn'>[]> {
   const found: Omit<SbomManifest, 'isOwn'>[] = []
   for (const subject of namesOf(manifest)) {
     let after: string | undefined
     for (let listed = 0; listed < limits.referrers; listed += limits.referrersAtOnce) {
-      const page = { repo, subject, limit: limits.referrersAtOnce, ...(after !== undefined && { after }) }
+      const limit = Math.min(limits.referrersAtOnce, referrers.left)
+      if (limit <= 0) break
+      const page = { repo, subject, limit, ...(after !== undefined && { after }) }
       const { items, more } = await referrersOf(services, page, signal)
+      referrers.left -= items.length
       for (const { digest, record } of items) {
         if (!signatureTypes.test(record.artifactType) && mayBe(record.annotations)) found.push({ source: 'referrer', digest, record })
       }
@@ -120,11 +125,19 @@ async function referrersOfManifest(
   return found
 }
 
-async function taggedOf({ services, repo }: ReadableRepo, { record }: NamedManifest, signal: AbortSignal): Promise<Omit<SbomManifest, 'isOwn'>[]> {
+function cosignTag({ record }: NamedManifest, end: CosignEnd): string {
+  return `sha256-${hexOf(record.upstreamDigest as Digest)}.${end}` // a cast: the record holds nothing else
+}
+
+/** Returns the names of the tags by which cosign attaches documents to a manifest. */
+export function cosignTags(manifest: NamedManifest): string[] {
+  return cosignEnds.map((end) => cosignTag(manifest, end))
+}
+
+async function taggedOf({ services, repo }: ReadableRepo, manifest: NamedManifest, signal: AbortSignal): Promise<Omit<SbomManifest, 'isOwn'>[]> {
   const found: Omit<SbomManifest, 'isOwn'>[] = []
-  const hex = hexOf(record.upstreamDigest as Digest) // a cast: the record holds nothing else
   for (const tag of cosignEnds) {
-    const named = tagNamed(services.cache.tables, repo, `sha256-${hex}.${tag}`)
+    const named = tagNamed(services.cache.tables, repo, cosignTag(manifest, tag))
     if (named === undefined) continue
     const digest = tagOf(named).digest as Digest // a cast: digests are checked before they are written
     const tagged = await heldManifest(services, { repo, digest }, signal)
@@ -134,12 +147,12 @@ async function taggedOf({ services, repo }: ReadableRepo, { record }: NamedManif
 }
 
 /** Returns the manifests that may hold SBOMs or other documents about an image, best first. At most about 5,000. */
-export async function manifestsAbout(content: ReadableRepo, { subject, mayBe }: WantedDocuments, signal: AbortSignal): Promise<SbomManifest[]> {
+export async function manifestsAbout(content: ReadableRepo, { subject, ...wanted }: WantedDocuments, signal: AbortSignal): Promise<SbomManifest[]> {
   const { image, index } = subject
   const found = await attestationsOf(content, subject, signal)
   for (const manifest of index === undefined || index.digest === image.digest ? [image] : [image, index]) {
     const isOwn = manifest === image
-    for (const one of await referrersOfManifest(content, { manifest, mayBe }, signal)) found.push({ ...one, isOwn })
+    for (const one of await referrersOfManifest(content, { manifest, ...wanted }, signal)) found.push({ ...one, isOwn })
     for (const one of await taggedOf(content, manifest, signal)) found.push({ ...one, isOwn })
   }
   return found.sort(compare)

@@ -16,6 +16,8 @@ interface WantedStatement {
   readonly digests: readonly Digest[]
   /** The types of predicates. */
   readonly predicates: RegExp
+  /** Called once a statement has one of the predicates. */
+  readonly recognised?: () => void
 }
 
 function isBundle({ mediaType }: SbomObject): boolean {
@@ -46,9 +48,10 @@ function assertSubject(statement: SbomObject, digests: readonly Digest[]): void 
 }
 
 /** Returns the document in a statement. Older versions of cosign keep it in `Data`, as an object or a text. */
-function predicateOf(statement: SbomObject, { digests, predicates }: WantedStatement): SbomObject {
+function predicateOf(statement: SbomObject, { digests, predicates, recognised }: WantedStatement): SbomObject {
   const type = shown(statement['predicateType'], 'it has no type')
   if (!predicates.test(type)) throw new ContentError('UNSUPPORTED_FORM', `the predicate is of another kind: ${type}`)
+  recognised?.()
   assertSubject(statement, digests)
   const predicate = objectOf(statement['predicate'], 'predicate')
   const data = predicate['Data']

@@ -12,10 +12,15 @@ export class ReportTurns {
 
   /** Resolves with what the task returns, after those before it. Rejects with its error, if too many tasks of the key wait, or if the turns ended. */
   async take<T>(key: string, task: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    if ((this.#waiting.get(key)?.length ?? 0) >= maxWaiting) throw new Error('too many tasks wait')
+    return this.next(key, task)
+  }
+
+  /** Takes a further turn for something that had one. It is not refused, however many tasks wait. */
+  async next<T>(key: string, task: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const { signal } = this.#ending
     signal.throwIfAborted()
     const queue = this.#waiting.get(key) ?? []
-    if (queue.length >= maxWaiting) throw new Error('too many tasks wait')
     const done = Promise.withResolvers<T>()
     queue.push(async () => {
       try {

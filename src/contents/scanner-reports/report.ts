@@ -123,10 +123,20 @@ function timeIn(value: unknown): number | undefined {
  * Reads a report. Its content tells the form: SARIF 2.1.0, the JSON of grype or Trivy, a vulnerability predicate, or a report for Harbor. A
  * predicate may be in a DSSE envelope or a bundle of sigstore. Its statement must have one of `digests` as a subject. Signatures are not verified.
  *
- * Throws ContentError: UNREADABLE, TOO_LARGE, UNSUPPORTED_FORM, or WRONG_DIGEST.
+ * Throws ContentError: UNREADABLE, TOO_LARGE, UNSUPPORTED_FORM, or WRONG_DIGEST. `isRecognised` is true after a predicate that is a report.
  */
 export function readReport(bytes: Uint8Array, { digests }: { readonly digests: readonly Digest[] }): ReadReport {
-  const document = unwrap(objectOfBytes(bytes), { digests, predicates: reportPredicates })
+  let isRecognised = false
+  try {
+    const recognised = (): void => void (isRecognised = true)
+    return reportIn(unwrap(objectOfBytes(bytes), { digests, predicates: reportPredicates, recognised }))
+  } catch (error) {
+    if (!(error instanceof ContentError)) throw error
+    throw new ContentError(error.problem, error.message, { cause: error, retry: error.retry, isRecognised })
+  }
+}
+
+function reportIn(document: SbomObject): ReadReport {
   const form = forms.find(({ recognises }) => recognises(document))
   if (form === undefined) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no report of a known form')
   const list = new ReportList()

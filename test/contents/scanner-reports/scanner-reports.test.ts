@@ -65,7 +65,7 @@ describe('reports of scanners', () => {
 
   /** Returns the reports of an image, as a process reads them that has just started. Its folder is empty in the end. */
   const reportsOf = async (repo: TestRepo, { digest }: { readonly digest: Digest }, upstream: Upstream = host.upstream): Promise<readonly ScannerReport[]> => {
-    const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000 })
+    const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000, timeLimitMs: 60_000 })
     try {
       const found = await source.of({ repo: repo.uid, digest }, alive)
       expect(await source.of({ repo: repo.uid, digest }, alive)).toEqual(found)
@@ -183,7 +183,7 @@ describe('reports of scanners', () => {
     const upstream = withBlob(host.upstream, digestOf(bytes), () => new Readable({ read: () => undefined }))
     const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000, timeLimitMs: 2_000 })
     const states = (await source.of({ repo: repo.uid, digest: image.digest }, alive)).map(stateOf)
-    expect(states).toEqual([['tooLarge', 'the reports were not read within 2 seconds']])
+    expect(states).toEqual([['tooLarge', 'the report was not read within 2 seconds']])
     await source.close()
     expect(await readdir(folder)).toEqual([])
   })
