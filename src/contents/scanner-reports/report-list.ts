@@ -41,6 +41,7 @@ const levels: ReadonlyMap<string, Vulnerability_SeverityLevel> = new Map([
   ['minor', LOW],
   ['negligible', NEGLIGIBLE],
   ['none', NEGLIGIBLE],
+  ['unknown', UNKNOWN],
 ])
 /** The least score of each level, of CVSS 3 and 4. */
 const bands = [
@@ -51,11 +52,12 @@ const bands = [
   [0, NEGLIGIBLE],
 ] as const
 
-function levelOf(severity: unknown): Vulnerability_SeverityLevel {
+/** Returns the level of a word or a score; undefined for all else. */
+function levelOf(severity: unknown): Vulnerability_SeverityLevel | undefined {
   const text = typeof severity === 'number' ? String(severity) : textIn(severity).trim().toLowerCase()
   const score = /^\d{1,2}(?:\.\d{1,3})?$/.test(text) ? Number(text) : -1
-  if (score < 0 || score > 10) return levels.get(text) ?? UNKNOWN
-  return bands.find(([least]) => score >= least)?.[1] ?? UNKNOWN
+  if (score < 0 || score > 10) return levels.get(text)
+  return bands.find(([least]) => score >= least)?.[1]
 }
 
 /** Returns the vulnerability; undefined if it has no id. */
@@ -66,7 +68,7 @@ function vulnerabilityOf(found: ReportEntry): ReportedVulnerability | undefined 
   const paths = (found.locations ?? []).flatMap((path) => (path !== '' && isPlainText(path, reportLimits.locationLength) ? [path] : []))
   return {
     id,
-    level: found.severities.map(levelOf).find((level) => level !== UNKNOWN) ?? UNKNOWN,
+    level: found.severities.map(levelOf).find((level) => level !== undefined) ?? UNKNOWN,
     type: named?.type ?? '',
     name: named?.name ?? textIn(found.name),
     version: textIn(found.version) || (named?.version ?? ''),

@@ -78,9 +78,9 @@ const harbor: ReportForm = {
 /** Forms that a predicate may have in it. */
 const plainForms: readonly ReportForm[] = [sarif, grype, trivy, harbor]
 
-/** Returns the scores of a vulnerability of a predicate, words first. */
+/** Returns the scores of a vulnerability of a predicate, words first. One method that does not know it says nothing about the others. */
 function scoresOf(severity: unknown): unknown[] {
-  const scores = objectsIn(severity).map(({ score }) => score)
+  const scores = objectsIn(severity).flatMap(({ score }) => (typeof score === 'string' && score.toLowerCase() === 'unknown' ? [] : [score]))
   return [...scores.filter((score) => typeof score === 'string' && !/^\d/.test(score)), ...scores]
 }
 

@@ -35,25 +35,66 @@ function counts({ kind = 'fail', suppressions }: SbomObject): boolean {
   return (kind === 'fail' || kind === 'open' || kind === 'review') && !isSuppressed
 }
 
-function pathsOf({ locations }: SbomObject): unknown[] {
-  return objectsIn(locations).map(({ physicalLocation }) => memberOf(memberOf(physicalLocation, 'artifactLocation'), 'uri'))
+/** Returns the path in a URI of SARIF, without percent encoding and `file://`. Returns other values, and texts that are not encoded, as they are. */
+function pathOf(uri: unknown): unknown {
+  if (typeof uri !== 'string') return uri
+  const path = uri.replace(/^file:\/\/(?=\/)/i, '')
+  try {
+    return decodeURIComponent(path)
+  } catch {
+    return path
+  }
 }
 
-/** The rules of a run, by number and by id. */
+function pathsOf({ locations }: SbomObject): unknown[] {
+  return objectsIn(locations).map(({ physicalLocation }) => pathOf(memberOf(memberOf(physicalLocation, 'artifactLocation'), 'uri')))
+}
+
+/** Returns the id of the rule of a result; undefined if it names none. */
+function ruleIdOf({ ruleId, rule }: SbomObject): unknown {
+  return ruleId ?? memberOf(rule, 'id')
+}
+
+/** True if the id is that of the rule, or of a part of it: `rule/part`. */
+function fits(rule: SbomObject, id: unknown): boolean {
+  return id === undefined || rule['id'] === id || (typeof id === 'string' && id.startsWith(`${textIn(rule['id'])}/`))
+}
+
+/** The rules of a component of a tool, by number and by id. */
 class Rules {
   readonly #rules: readonly SbomObject[]
   readonly #byId: ReadonlyMap<unknown, SbomObject>
 
-  constructor(driver: unknown) {
-    this.#rules = objectsIn(memberOf(driver, 'rules'))
+  constructor(component: unknown) {
+    // Numbers count what is no object too.
+    this.#rules = valuesIn(memberOf(component, 'rules')).map((rule) => (isObject(rule) ? rule : {}))
     this.#byId = new Map(this.#rules.map((rule) => [rule['id'], rule]))
   }
 
-  /** Returns the rule of a result; an empty one if there is none. */
-  of({ ruleId, ruleIndex, rule }: SbomObject): SbomObject {
-    const index = ruleIndex ?? memberOf(rule, 'index')
+  /** Returns the rule of a result. A number counts only if its rule has the id that the result names. Returns an empty rule if there is none. */
+  of(result: SbomObject): SbomObject {
+    const index = result['ruleIndex'] ?? memberOf(result['rule'], 'index')
+    const id = ruleIdOf(result)
     const numbered = typeof index === 'number' && index >= 0 ? this.#rules[index] : undefined
-    return numbered ?? this.#byId.get(ruleId ?? memberOf(rule, 'id')) ?? {}
+    return (numbered !== undefined && fits(numbered, id) ? numbered : this.#byId.get(id)) ?? {}
+  }
+}
+
+/** The rules of a run: those of its driver, and of the extensions of its tool. */
+class ToolRules {
+  readonly #driver: Rules
+  readonly #extensions: readonly Rules[]
+
+  constructor(tool: unknown) {
+    this.#driver = new Rules(memberOf(tool, 'driver'))
+    this.#extensions = valuesIn(memberOf(tool, 'extensions')).map((extension) => new Rules(extension))
+  }
+
+  /** Returns the rule of a result; an empty one if there is none. */
+  of(result: SbomObject): SbomObject {
+    const component = memberOf(memberOf(result['rule'], 'toolComponent'), 'index')
+    const rules = typeof component === 'number' && component >= 0 ? this.#extensions[component] : this.#driver
+    return rules?.of(result) ?? {}
   }
 }
 
@@ -62,7 +103,7 @@ function addResult(result: SbomObject, rule: SbomObject, list: ReportList): void
   const properties = [result['properties'], rule['properties']]
   // Only the first of a list: many results can have the same long list of a rule.
   const at = (key: string): unknown[] => properties.map((one) => valuesIn(memberOf(one, key))[0])
-  const id = textIn(result['ruleId'] ?? memberOf(result['rule'], 'id') ?? rule['id'])
+  const id = textIn(ruleIdOf(result) ?? rule['id'])
   const level = result['level'] ?? memberOf(rule['defaultConfiguration'], 'level') ?? 'warning'
   list.add({
     id: knownIds.exec(id)?.[0] ?? id,
@@ -84,7 +125,7 @@ export const sarif: ReportForm = {
     if (version !== '2.1.0') throw new ContentError('UNSUPPORTED_FORM', `${shown(version, 'this version')} of SARIF is not read: 2.1.0 is`)
     const runs = objectsAt(document, 'runs')
     for (const run of runs) {
-      const rules = new Rules(memberOf(run['tool'], 'driver'))
+      const rules = new ToolRules(run['tool'])
       for (const result of objectsIn(run['results'])) if (counts(result)) addResult(result, rules.of(result), list)
     }
     const driver = memberOf(runs[0]?.['tool'], 'driver')

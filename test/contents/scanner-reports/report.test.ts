@@ -86,4 +86,40 @@ describe('a report', () => {
       expect(found).toMatchObject({ id: 'CVE-2026-0001', level: Vulnerability_SeverityLevel.UNKNOWN, purl: '', locations: [] })
     }
   })
+
+  const sarifRowsOf = (result: object, rules: readonly object[] = [], extensions: readonly object[] = []): string[] =>
+    rowsOf({ version: '2.1.0', runs: [{ tool: { driver: { name: 'own', rules }, extensions }, results: [result] }] })
+
+  test('of SARIF has a severity that is not known if its message says so', () => {
+    const rules = [{ id: 'CVE-2026-0004', properties: { 'security-severity': '0.0' } }]
+    const unknown = { ruleId: 'CVE-2026-0004', ruleIndex: 0, message: { text: 'Package: zlib\nSeverity: UNKNOWN' } }
+    expect(sarifRowsOf(unknown, rules)).toEqual(['CVE-2026-0004 UNKNOWN - zlib - - -'])
+    expect(sarifRowsOf({ ...unknown, message: { text: 'Package: zlib' } }, rules)).toEqual(['CVE-2026-0004 NEGLIGIBLE - zlib - - -'])
+  })
+
+  test('of a predicate has the score of the method that knows one', () => {
+    const severity = ['unknown', '9.1'].map((score) => ({ method: 'own', score }))
+    expect(rowsOf({ ...vulns, scanner: { ...vulns.scanner, result: [{ id: 'CVE-2026-0001', severity }] } })).toEqual(['CVE-2026-0001 CRITICAL - - - - -'])
+  })
+
+  test('of SARIF has the rule that a number and an id name', () => {
+    const rule = (id: string, score: string): object => ({ id, properties: { 'security-severity': score } })
+    const rules = [rule('CVE-2026-0001', '9.8'), rule('CVE-2026-0002', '5.0')]
+    const extensions = [{ name: 'first' }, { name: 'second', rules: [rule('CVE-2026-0003', '7.5')] }]
+    const levelOf = (result: object): string | undefined => sarifRowsOf(result, rules, extensions)[0]?.split(' ', 2).join(' ')
+    expect(levelOf({ ruleId: 'CVE-2026-0002', ruleIndex: 0 })).toBe('CVE-2026-0002 MEDIUM')
+    expect(levelOf({ ruleId: 'CVE-2026-0001/python', ruleIndex: 0 })).toBe('CVE-2026-0001/python CRITICAL')
+    expect(levelOf({ ruleIndex: 0 })).toBe('CVE-2026-0001 CRITICAL')
+    expect(levelOf({ rule: { index: 0, toolComponent: { index: 1 } } })).toBe('CVE-2026-0003 HIGH')
+    expect(levelOf({ ruleId: 'CVE-2026-0003', rule: { index: 5, toolComponent: { index: 1 } } })).toBe('CVE-2026-0003 HIGH')
+    expect(levelOf({ ruleId: 'CVE-2026-0003', rule: { index: 0, toolComponent: { index: 7 } }, level: 'note' })).toBe('CVE-2026-0003 LOW')
+  })
+
+  test('of SARIF has paths without percent encoding', () => {
+    const at = (uri: string): object => ({ physicalLocation: { artifactLocation: { uri } } })
+    const locations = ['usr/lib/a%20b.jar', 'file:///opt/app%2Fx', 'odd%zz', 'https://example.com/a'].map(at)
+    expect(sarifRowsOf({ ruleId: 'CVE-2026-0001', locations })).toEqual([
+      'CVE-2026-0001 MEDIUM - - - - usr/lib/a b.jar,/opt/app/x,odd%zz,https://example.com/a',
+    ])
+  })
 })
