@@ -48,13 +48,10 @@ export function ownersOf(kind: AnyKind, record: CachedRecord): { kind: string; u
 
 /** Returns all facts of a record: those that a replacement does not give stay as they are. */
 function wholeFacts(kind: AnyKind, cached: CachedRecord, facts: EnvelopeFacts): Required<EnvelopeFacts> {
-  return {
-    ...facts,
-    ownedFields: facts.ownedFields ?? (facts.managedBy === cached.managedBy ? cached.ownedFields : []),
-    pushedDigest: facts.pushedDigest ?? cached.pushedDigest,
-    lifeCycleDigest: facts.lifeCycleDigest ?? cached.lifeCycleDigest,
-    sealed: facts.sealed ?? sealedSecrets(kind, cached),
-  }
+  // Facts may be a record, whose members a spread would leave out.
+  const { etag, createMs, updateMs, managedBy, pushedDigest = cached.pushedDigest, lifeCycleDigest = cached.lifeCycleDigest } = facts
+  const { ownedFields = managedBy === cached.managedBy ? cached.ownedFields : [], sealed = sealedSecrets(kind, cached) } = facts
+  return { etag, createMs, updateMs, managedBy, ownedFields, pushedDigest, lifeCycleDigest, sealed }
 }
 
 /** Maximum size of a stored record in bytes (docs/spec/storage.md#record-size). */
