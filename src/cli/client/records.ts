@@ -78,7 +78,7 @@ export async function printRecord(record: Json, format: RecordFormat, printing: 
 
 /** A change of a record, in the terms of Kubernetes. `object` is the record as it is, or as it was last. */
 export interface WatchedChange {
-  readonly type: 'ADDED' | 'MODIFIED' | 'DELETED'
+  readonly change: 'ADDED' | 'MODIFIED' | 'DELETED'
   readonly object: Json
 }
 
@@ -89,10 +89,10 @@ interface ChangePrinting extends Pick<RecordPrinting, 'output' | 'kind'> {
 
 /** Returns what prints changes as they come: rows with the change first, one line of JSON or one document of YAML each. Throws UsageError for other formats. */
 export function createChangePrinter(format: RecordFormat, { clock, output, kind }: ChangePrinting): (changes: readonly WatchedChange[]) => Promise<void> {
-  if (format === 'json') return async (changes) => await output.write(changes.map((change) => `${jsonLine(change)}\n`).join(''))
+  if (format === 'json') return async (changes) => await output.write(changes.map((one) => `${jsonLine(watchEvent(one))}\n`).join(''))
   if (format === 'yaml')
     return async (changes) => {
-      for (const change of changes) await output.write(`---\n${await yamlText(change)}`)
+      for (const one of changes) await output.write(`---\n${await yamlText(watchEvent(one))}`)
     }
   if (format !== 'table' && format !== 'wide') throw new UsageError('--watch prints table, wide, json or yaml')
   const printing = { output, kind, nowMs: 0 }
@@ -103,12 +103,17 @@ export function createChangePrinter(format: RecordFormat, { clock, output, kind 
     printing.nowMs = clock.now()
     await output.write(
       await form.page(
-        changes.map(({ type, object }) => ({ ...object, [changeMember]: type.padEnd(longestChange) })),
+        changes.map(({ change, object }) => ({ ...object, [changeMember]: change.padEnd(longestChange) })),
         isFirst,
       ),
     )
     isFirst = false
   }
+}
+
+/** Returns a change in the form of a watch event of Kubernetes. */
+function watchEvent({ change: type, object }: WatchedChange): Json {
+  return { type, object }
 }
 
 /** The member of a row with the type of the change. No record has a member of this name. */

@@ -40,7 +40,7 @@ export async function watchRecords(context: ClientContext, request: WatchRequest
   // Before the list is read: a change during the reading then has an event.
   const { cursor } = await readEventPage(client, { ...query, cursor: 'now', page_size: '1' })
   let known = await recordsOf(list)
-  await print([...known.values()].map((object) => ({ type: 'ADDED', object })))
+  await print([...known.values()].map((object) => ({ change: 'ADDED', object })))
   if (known.size === 0) note(`no ${kind.words} yet that you may see: waiting for changes`)
   const alarm = new Alarm()
   const stop = new AbortController()
@@ -123,9 +123,9 @@ function changesBetween(before: ReadonlyMap<string, Json>, after: ReadonlyMap<st
   const changes: WatchedChange[] = []
   for (const [uid, object] of after) {
     const old = before.get(uid)
-    if (old === undefined) changes.push({ type: 'ADDED', object })
-    else if (jsonLine(old) !== jsonLine(object)) changes.push({ type: 'MODIFIED', object })
+    if (old === undefined) changes.push({ change: 'ADDED', object })
+    else if (jsonLine(old) !== jsonLine(object)) changes.push({ change: 'MODIFIED', object })
   }
-  for (const [uid, object] of before) if (!after.has(uid)) changes.push({ type: 'DELETED', object })
+  for (const [uid, object] of before) if (!after.has(uid)) changes.push({ change: 'DELETED', object })
   return changes
 }
