@@ -2,7 +2,7 @@ import { Counter, Gauge, Histogram } from 'prom-client'
 import type { Registry } from 'prom-client'
 import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
-import type { Call } from './call.ts'
+import type { Call } from './calls/call.ts'
 
 /** The gRPC code of an answer, 0 for OK, and the reason in ErrorInfo of an error. */
 export type CallOutcome = (code: Code | 0, reason?: string) => void

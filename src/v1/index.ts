@@ -1,5 +1,5 @@
 import type { MethodRow } from '../base/schema/method.ts'
-import type { Dispatch } from '../transport/call.ts'
+import type { Dispatch } from '../transport/calls/call.ts'
 import { deletesAdvisory, listsAdvisories, listsAdvisoryEvents } from './advisories.ts'
 import { advisoryEventMap, advisoryMap, documentMaps, metadataMaps, resolvedMaps } from './advisory-maps.ts'
 import { endStaticKeys, limitStaticKeys, looksUp } from './identities.ts'

@@ -4,10 +4,10 @@ import type { MethodRow } from '../base/schema/method.ts'
 import { withFieldNames as renamed } from '../base/schema/field-names.ts'
 import { methodName } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
-import type { CallHeaders } from '../transport/call-headers.ts'
+import type { CallHeaders } from '../transport/calls/call-headers.ts'
 import type { LimitState } from '../transport/rate-limit.ts'
 import type { Context } from '../engine/services.ts'
-import type { Call, DecodedCall } from '../transport/call.ts'
+import type { Call, DecodedCall } from '../transport/calls/call.ts'
 
 /** Returns the method with this name, e.g. `iam.v2.GroupsService/CreateGroup`. */
 export function methodNamed(name: string): MethodRow {

@@ -3,7 +3,7 @@ import { EmptySchema, FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import type { Context, Services } from '../engine/services.ts'
-import type { Answer, Call, DecodedCall, Dispatch } from '../transport/call.ts'
+import type { Answer, Call, DecodedCall, Dispatch } from '../transport/calls/call.ts'
 import type { FieldMap } from './field-map.ts'
 import { InnerCall, methodNamed, withFieldNames } from './inner-call.ts'
 

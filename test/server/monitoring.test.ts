@@ -6,7 +6,7 @@ import { beforeAll, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { methods } from '../../src/base/schema/schema.ts'
 import { createControllerMetrics } from '../../src/server/controller-role.ts'
-import { callName } from '../../src/transport/call.ts'
+import { callName } from '../../src/transport/calls/call.ts'
 import { startTestServer } from '../support/test-server.ts'
 
 const root = resolve(import.meta.dirname, '../..')

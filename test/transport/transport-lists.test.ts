@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { DomainError } from '../../src/base/errors.ts'
 import type { Shown, ShownPage } from '../../src/engine/services.ts'
 import { GroupListSchema, GroupSchema } from '../../src/gen/taproot/iam/v1/groups_pb.ts'
-import type { Answer } from '../../src/transport/call.ts'
+import type { Answer } from '../../src/transport/calls/call.ts'
 import { gathered } from '../../src/transport/grpc/unary-calls.ts'
 import { serve, type Served } from './harness/harness.ts'
 

@@ -5,7 +5,7 @@ import { methods } from '../../src/base/schema/schema.ts'
 import type { Services } from '../../src/engine/services.ts'
 import { ListGroupsRequestSchema as ListGroupsV1, type Group } from '../../src/gen/taproot/iam/v1/groups_pb.ts'
 import { GroupSchema, ListGroupsResponseSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
-import type { Answer, Call, Dispatch } from '../../src/transport/call.ts'
+import type { Answer, Call, Dispatch } from '../../src/transport/calls/call.ts'
 import { mappedMethods, withVersion1 } from '../../src/v1/index.ts'
 
 /** Services of version 1 that have handlers of their own. */

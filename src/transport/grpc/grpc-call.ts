@@ -5,8 +5,8 @@ import { requestBounds } from '../../base/bounded-json.ts'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
-import { parseCallHeaders, type CallHeaders } from '../call-headers.ts'
-import type { Call, DecodedCall } from '../call.ts'
+import { parseCallHeaders, type CallHeaders } from '../calls/call-headers.ts'
+import type { Call, DecodedCall } from '../calls/call.ts'
 
 /** Size in bytes below which a message cannot contain more values than allowed. */
 const minBytes = 2 * requestBounds.maxValues

@@ -4,7 +4,7 @@ import { pipeline, Readable } from 'node:stream'
 import type { ParameterizedContext } from 'koa'
 import type { CallOutcome } from '../metrics.ts'
 import { sendStream } from '../answer-stream.ts'
-import type { CallHeaders } from '../call-headers.ts'
+import type { CallHeaders } from '../calls/call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
 import { codingFor, compressed, compressedPieces, hasRoomForStream } from './compression.ts'
 

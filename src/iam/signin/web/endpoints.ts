@@ -6,10 +6,10 @@ import type { Uid } from '../../../base/uid.ts'
 import { WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Profile } from '../../../gen/taproot/auth/v1/auth_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../../../gen/taproot/oidc/v1/security_token_service_pb.ts'
 import { callerOfToken } from '../../../engine/services.ts'
-import type { Call } from '../../../transport/call.ts'
+import type { Call } from '../../../transport/calls/call.ts'
 import { HeldAnswers, heldField } from './held-answers.ts'
 import { headlessSessionEndpoint, noteExchanged, refreshEndpoint, registerByToken, registerEndpoint, type PeopleEndpointOptions } from './people-endpoints.ts'
-import type { EndpointHandler } from '../../../transport/pipeline.ts'
+import type { EndpointHandler } from '../../../transport/calls/pipeline.ts'
 
 /** The dependencies and options of the endpoints. */
 export interface EndpointOptions extends PeopleEndpointOptions {

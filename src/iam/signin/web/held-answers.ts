@@ -17,7 +17,7 @@ import type { Caller, Services } from '../../../engine/services.ts'
 import type { CachedRecord } from '../../../cache/records/cached-record.ts'
 import { CooperativeTask, CooperativeScheduler } from '../../../cache/cooperative-task.ts'
 import type { RecordTables } from '../../../cache/record-tables.ts'
-import type { Call } from '../../../transport/call.ts'
+import type { Call } from '../../../transport/calls/call.ts'
 import { createJsonEncoders } from '../../../transport/json-encode.ts'
 
 /** Up to this number of role bindings, a response is built at once and not cached. */

@@ -17,8 +17,8 @@ import { headlessSession } from '../pending-logins.ts'
 import { useRefreshToken, type IssuedRefreshToken, type RefreshGrant } from '../refresh-tokens.ts'
 import { noteSignIn } from '../last-seen.ts'
 import type { Services } from '../../../engine/services.ts'
-import type { Call } from '../../../transport/call.ts'
-import type { EndpointHandler } from '../../../transport/pipeline.ts'
+import type { Call } from '../../../transport/calls/call.ts'
+import type { EndpointHandler } from '../../../transport/calls/pipeline.ts'
 
 /** The dependencies and options of the endpoints for people. */
 export interface PeopleEndpointOptions {

@@ -1,8 +1,8 @@
 import type { Message } from '@bufbuild/protobuf'
-import type { MethodRow } from '../base/schema/method.ts'
-import type { AnswerDocument, Context, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
+import type { MethodRow } from '../../base/schema/method.ts'
+import type { AnswerDocument, Context, Shown, ShownPage, StreamedMessage } from '../../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
-import type { LimitState } from './rate-limit.ts'
+import type { LimitState } from '../rate-limit.ts'
 
 /** Returns the name of the method in metrics and error logs: `GroupsService.GetGroup`. It does not depend on the alias that the client used. */
 export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {

@@ -1,12 +1,12 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
-import type { AuthenticatedCaller, Authenticator } from '../auth/access-tokens/authenticator.ts'
-import { parseAuthorization } from '../auth/access-tokens/authorization-header.ts'
-import { tokenFailure } from '../auth/access-tokens/token-error.ts'
-import { DomainError } from '../base/errors.ts'
-import type { AuditTrail } from '../base/audit-line.ts'
-import { methodName, type MethodRow } from '../base/schema/method.ts'
-import { resources } from '../base/schema/schema.ts'
-import { authorizeCall } from '../engine/authorize.ts'
+import type { AuthenticatedCaller, Authenticator } from '../../auth/access-tokens/authenticator.ts'
+import { parseAuthorization } from '../../auth/access-tokens/authorization-header.ts'
+import { tokenFailure } from '../../auth/access-tokens/token-error.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { AuditTrail } from '../../base/audit-line.ts'
+import { methodName, type MethodRow } from '../../base/schema/method.ts'
+import { resources } from '../../base/schema/schema.ts'
+import { authorizeCall } from '../../engine/authorize.ts'
 import {
   callerOfToken,
   apiOwnership,
@@ -17,14 +17,14 @@ import {
   type HandlerAnswer,
   type Ownership,
   type Services,
-} from '../engine/services.ts'
-import { fromStore } from '../engine/errors.ts'
-import { assertValidRequest } from '../engine/validate.ts'
-import { resourceFieldOf } from '../engine/write.ts'
+} from '../../engine/services.ts'
+import { fromStore } from '../../engine/errors.ts'
+import { assertValidRequest } from '../../engine/validate.ts'
+import { resourceFieldOf } from '../../engine/write.ts'
 import { audit, auditFailure } from './audit.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
 import { resolvePaths, type ResolvedRequest } from './paths.ts'
-import { addressKey, type RateLimiter } from './rate-limit.ts'
+import { addressKey, type RateLimiter } from '../rate-limit.ts'
 
 /** Answers a method whose credential is not a Taproot access token, or that needs more than stored records. */
 export type EndpointHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>

@@ -1,10 +1,10 @@
-import { auditedCaller, type AuditLine, type AuditTrail } from '../base/audit-line.ts'
-import { DomainError } from '../base/errors.ts'
-import { methodName } from '../base/schema/method.ts'
-import { fromStore } from '../engine/errors.ts'
-import type { Caller } from '../engine/services.ts'
+import { auditedCaller, type AuditLine, type AuditTrail } from '../../base/audit-line.ts'
+import { DomainError } from '../../base/errors.ts'
+import { methodName } from '../../base/schema/method.ts'
+import { fromStore } from '../../engine/errors.ts'
+import type { Caller } from '../../engine/services.ts'
 import type { Call } from './call.ts'
-import type { WebRequest } from './web/web-request.ts'
+import type { WebRequest } from '../web/web-request.ts'
 
 /** The outcome of a call, from which its audit event is made. */
 export interface AuditEntry {
