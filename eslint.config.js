@@ -16,6 +16,11 @@ const noLiteralGetter = {
   selector: "ObjectExpression > Property[kind='get']",
   message: 'A getter in an object literal costs memory for each object: make it a class.',
 }
+/** A call's context is a class with getters, which a spread loses. */
+const noSpreadContext = {
+  selector: "ObjectExpression > SpreadElement[argument.name='context']",
+  message: 'A spread loses the getters of a context: make the copy with context.with().',
+}
 const lostCause = 'This loses the causes: write errorText(error) for the log, errorMessage(error) for people (src/base/error-text.ts).'
 const errorNames = '/^(cause|err|error|failure|reason|thrown)$/'
 /** A caught error as text, which is its first line alone. */
@@ -62,7 +67,7 @@ export default defineConfig(
       'no-empty': 'error',
       'no-var': 'error',
       'prefer-const': 'error',
-      'no-restricted-syntax': ['error', ...noThen, ...noLostCause, noEnvironment, noLiteralGetter],
+      'no-restricted-syntax': ['error', ...noThen, ...noLostCause, noEnvironment, noLiteralGetter, noSpreadContext],
       '@typescript-eslint/await-thenable': 'error',
       '@typescript-eslint/consistent-type-imports': 'error',
       '@typescript-eslint/no-explicit-any': 'error',

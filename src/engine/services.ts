@@ -224,8 +224,8 @@ export interface Context {
   reauthenticate(): Promise<void>
   /** Checks again, in the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
   authorize(): void
-  /** Returns a copy of the context in which `authorize` checks the authorization. */
-  authorizedBy(authorize: () => void): Context
+  /** Returns a copy of the context with another method or `authorize`. Without one, the copy authorizes this call. */
+  with(changes: Partial<Pick<Context, 'method' | 'authorize'>>): Context
 }
 
 /** Returns the context of a call that the platform makes itself, without a transport. All values from headers are undefined. */
@@ -240,7 +240,7 @@ export function innerContext(
     idempotencyKey: undefined,
     present: undefined,
     reauthenticate: () => Promise.resolve(),
-    authorizedBy: (authorize) => ({ ...context, authorize }),
+    with: (changes) => innerContext({ ...call, ...changes }),
   }
   return context
 }

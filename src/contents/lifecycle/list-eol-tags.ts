@@ -54,7 +54,7 @@ function eolTag({ uid, name, digest }: Tag, found: ProductCycle | undefined, tod
 
 /** Resolves with one page of tags, with their life cycles (docs/spec/registry.md#life-cycle-of-tags). */
 async function eolTagsPage(services: Services, context: Context, asked: ListTagsRequest): Promise<HandlerAnswer> {
-  const listed = await listTags(services, { ...context, method: listTagsMethod() }, asked)
+  const listed = await listTags(services, context.with({ method: listTagsMethod() }), asked)
   const { tags, nextPageToken, totalCount = 0n, skipped } = listed.message as ListTagsResponse // the output of ListTags
   const source = services.catalogue('lifecycle')
   // A list shows tags of repos. A cast: digests are checked before they are written.

@@ -96,7 +96,7 @@ async function repoNamed(services: Services, context: Context, { name, field }: 
   if (name === '') throw DomainError.invalid(field, 'is required')
   if (isUid(name) || name.includes('/')) return name
   const method = { ...listReposMethod(), capabilities: context.method.capabilities }
-  const listed = await listRepos(services, { ...context, method }, create(ListReposRequestSchema, { name, pageSize: 2 }))
+  const listed = await listRepos(services, context.with({ method }), create(ListReposRequestSchema, { name, pageSize: 2 }))
   const [only, other] = (listed.message as ListReposResponse).repos // the answer of that method
   if (only === undefined) throw notFound('Repo', name)
   if (other !== undefined) throw DomainError.invalid(field, 'names several repos: use the uid of one, or its path')

@@ -103,7 +103,7 @@ export const createGroup: Handler = (services, context, message) => {
   const { parent: text } = message as CreateGroupRequest
   const caller = callerOf(context)
   if (text === '' || text === rootParent) {
-    const rooted: Context = context.authorizedBy(() => assertMayCreateRoot(services, caller))
+    const rooted: Context = context.with({ authorize: () => assertMayCreateRoot(services, caller) })
     rooted.authorize()
     return createRecord(groupKind, services, {
       context: rooted,
@@ -116,7 +116,7 @@ export const createGroup: Handler = (services, context, message) => {
     })
   }
   const parent = resolveParent(services, caller, text)
-  return createRecord(groupKind, services, { context: context.authorizedBy(() => void resolveParent(services, caller, parent)), message, parent })
+  return createRecord(groupKind, services, { context: context.with({ authorize: () => void resolveParent(services, caller, parent) }), message, parent })
 }
 
 /**
@@ -193,7 +193,7 @@ export const joinGroup: Handler = async (services, context, message) => {
   const { uid } = message as JoinGroupRequest
   if (uid === '') throw DomainError.invalid('uid', 'is required')
   const caller = callerOf(context)
-  const joining = context.authorizedBy(() => assertMayJoin(services, caller, uid))
+  const joining = context.with({ authorize: () => assertMayJoin(services, caller, uid) })
   joining.authorize()
   const root = rootOf(trustedUid(uid))
   const answer = create(JoinGroupResponseSchema, { organizationUid: root })

@@ -95,8 +95,10 @@ export const resumeGroup: Handler = (services, context, message) =>
 /** ReleaseGroupName: makes a reserved name available to everyone. Throws code 5 if the name is not reserved. */
 export const releaseGroupName: Handler = async (services, context, message) => {
   const { name } = message as ReleaseGroupNameRequest
-  const rooted = context.authorizedBy(() => {
-    if (!callerOf(context).permissions().operator) throw DomainError.denied([], rootParent)
+  const rooted = context.with({
+    authorize: () => {
+      if (!callerOf(context).permissions().operator) throw DomainError.denied([], rootParent)
+    },
   })
   rooted.authorize()
   if (name === '') throw DomainError.invalid('name', 'is required')

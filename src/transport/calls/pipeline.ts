@@ -1,29 +1,18 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
-import type { AuthenticatedCaller, Authenticator } from '../../auth/access-tokens/authenticator.ts'
-import { parseAuthorization } from '../../auth/access-tokens/authorization-header.ts'
-import { tokenFailure } from '../../auth/access-tokens/token-error.ts'
+import type { AuthenticatedCaller } from '../../auth/access-tokens/authenticator.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { AuditTrail } from '../../base/audit-line.ts'
 import { methodName, type MethodRow } from '../../base/schema/method.ts'
 import { resources } from '../../base/schema/schema.ts'
-import { authorizeCall } from '../../engine/authorize.ts'
-import {
-  callerOfToken,
-  apiOwnership,
-  forcedOwnership,
-  type Caller,
-  type Context,
-  type Handler,
-  type HandlerAnswer,
-  type Ownership,
-  type Services,
-} from '../../engine/services.ts'
+import { callerOfToken, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
 import { fromStore } from '../../engine/errors.ts'
 import { assertValidRequest } from '../../engine/validate.ts'
 import { resourceFieldOf } from '../../engine/write.ts'
 import { audit, auditFailure } from './audit.ts'
-import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
-import { resolvePaths, type ResolvedRequest } from './paths.ts'
+import type { Answer, Call, Dispatch } from './call.ts'
+import { CallContext, type FoundCall } from './call-context.ts'
+import { assertPresented, isRefusedCredential, verify, verifyOptional, type CredentialOptions } from './credentials.ts'
+import { resolvePaths } from './paths.ts'
 import { addressKey, type RateLimiter } from '../rate-limit.ts'
 
 /** Answers a method whose credential is not a Taproot access token, or that needs more than stored records. */
@@ -36,9 +25,8 @@ export interface Session {
 }
 
 /** The dependencies and options of the pipeline. */
-export interface PipelineOptions {
+export interface PipelineOptions extends CredentialOptions {
   readonly services: Services
-  readonly authenticator: Authenticator
   /** The handlers of methods on stored records. A method with neither a handler nor an endpoint answers code 12. */
   readonly handlers: ReadonlyMap<MethodRow, Handler>
   /** The handlers of all other methods, such as the token exchange, by `<service>/<rpc>`. */
@@ -47,8 +35,6 @@ export interface PipelineOptions {
   readonly reads: 'linearizable' | 'bounded'
   /** Limits requests by caller; undefined if they are not limited. */
   readonly rateLimiter: RateLimiter | undefined
-  /** Limits requests without a known caller by their address; undefined if they are not limited. */
-  readonly addressLimiter: RateLimiter | undefined
   /** Receives the audit events. */
   readonly auditLog: AuditTrail
 }
@@ -83,90 +69,6 @@ async function upToDate(options: PipelineOptions, call: Call, token: Authenticat
   if (preparing !== undefined) await preparing
 }
 
-/** What the steps before "authorize" found. */
-interface Found {
-  readonly caller: Caller | undefined
-  readonly decoded: DecodedCall
-  /** Set if the request has paths in place of uids. `decoded` then contains the uids. */
-  readonly resolved?: ResolvedRequest | undefined
-}
-
-/** A call as handlers see it. It is a class because of its getter: the signal is not created unless it is read. */
-class CallContext implements Context {
-  readonly method: MethodRow
-  readonly caller: Caller | undefined
-  readonly #options: PipelineOptions
-  readonly #call: Call
-  readonly #found: Found & { readonly authorize?: () => void }
-
-  constructor(options: PipelineOptions, call: Call, found: Found & { readonly authorize?: () => void }) {
-    this.method = found.decoded.instead?.get ?? call.method
-    this.caller = found.caller
-    this.#options = options
-    this.#call = call
-    this.#found = found
-  }
-
-  get requestId(): string {
-    return this.#call.headers.requestId
-  }
-
-  get traceparent(): string | undefined {
-    return this.#call.headers.traceparent
-  }
-
-  get signal(): AbortSignal {
-    return this.#call.signal
-  }
-
-  get validateOnly(): boolean {
-    return this.#call.validateOnly
-  }
-
-  get ifMatch(): string | undefined {
-    return this.#call.headers.ifMatch
-  }
-
-  get ifNoneMatch(): string | undefined {
-    return this.#call.headers.ifNoneMatch
-  }
-
-  get idempotencyKey(): string | undefined {
-    return this.#call.headers.idempotencyKey
-  }
-
-  get ownership(): Ownership {
-    const { forceOwnership } = this.#call.headers
-    return forceOwnership === 'true' ? forcedOwnership : apiOwnership
-  }
-
-  get also(): Context['also'] {
-    return this.#found.resolved?.guard ?? this.#call.also
-  }
-
-  get asked(): Message {
-    return this.#found.decoded.original ?? this.#found.decoded.message
-  }
-
-  get present(): readonly string[] | undefined {
-    return this.#found.decoded.present
-  }
-
-  authorizedBy(authorize: () => void): Context {
-    return new CallContext(this.#options, this.#call, { ...this.#found, authorize })
-  }
-
-  async reauthenticate(): Promise<void> {
-    if (this.caller !== undefined) callerOfToken(this.#options.services, await verify(this.#options, this.#call))
-  }
-
-  authorize(): void {
-    const { caller, method } = this
-    if (this.#found.authorize !== undefined) this.#found.authorize()
-    else if (caller !== undefined) authorizeCall(this.#options.services.cache.tables, caller.permissions(), { method, message: this.#found.decoded.message })
-  }
-}
-
 /** Throws code 3 if the header `force-ownership` is neither true nor false. A write must not be forced, or remain unforced, by mistake. */
 function assertForce({ headers: { forceOwnership } }: Call): void {
   if (forceOwnership !== undefined && forceOwnership !== 'true' && forceOwnership !== 'false')
@@ -194,40 +96,6 @@ function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
   }
 }
 
-/**
- * Step "rate limit" for a refused credential: counts the request by its address. A valid credential is never affected by other requests from the same address.
- * Behind a proxy that `trustedProxies` does not name, all callers share one address.
- */
-function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
-  if (isRefusedCredential(error)) addressLimiter?.take(addressKey(call.remoteAddress))
-}
-
-function isRefusedCredential(error: unknown): boolean {
-  return error instanceof DomainError && (error.code === 16 || error.code === 7)
-}
-
-/** Step "verify": checks the signature, audience and times of the token. */
-async function verify(options: PipelineOptions, call: Call): Promise<AuthenticatedCaller> {
-  try {
-    // For most tokens, the signature check is cached and needs no wait.
-    return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
-  } catch (error) {
-    countRefusal(options, call, error)
-    throw error
-  }
-}
-
-/** Step "verify" for a public method: undefined without a valid token, which is then ignored (docs/spec/conventions.md#public-methods). */
-async function verifyOptional(options: PipelineOptions, call: Call): Promise<AuthenticatedCaller | undefined> {
-  if (!call.method.optionalToken || call.headers.authorization === undefined) return undefined
-  try {
-    return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
-  } catch (error) {
-    if (isRefusedCredential(error)) return undefined
-    throw error
-  }
-}
-
 /** Steps "barrier" and "identity": finds the caller that the token names. Undefined without a token, and for a public method if the identity does not exist. */
 async function identify(
   options: PipelineOptions,
@@ -243,16 +111,6 @@ async function identify(
   } catch (error) {
     if (optionalToken && isRefusedCredential(error)) return undefined
     throw error
-  }
-}
-
-/** Step "verify" for a method whose handler verifies the credential. Throws code 16 if there is no credential, so that nothing else of the request is read. */
-function assertPresented({ method, headers }: Call): void {
-  if (method.scope !== 'external') return
-  try {
-    parseAuthorization(headers.authorization)
-  } catch (error) {
-    throw tokenFailure(error, 'exchange')
   }
 }
 
@@ -273,7 +131,7 @@ function takeFrom(limiter: RateLimiter, call: Call, key: string): void {
 }
 
 /** A call whose request was read, and whose caller is known. */
-interface Arrived extends Found {
+interface Arrived extends FoundCall {
   readonly token: AuthenticatedCaller | undefined
 }
 
@@ -298,7 +156,7 @@ async function arrive(options: PipelineOptions, plan: MethodPlan, { call, progre
  * Step "paths": replaces the paths in the request by uids, in the snapshot in which the call is then authorized. Requests of version 1 have no paths
  * (docs/spec/resources.md#paths).
  */
-function withUids({ services }: PipelineOptions, { method, calledAs }: Call, found: Found): Found {
+function withUids({ services }: PipelineOptions, { method, calledAs }: Call, found: FoundCall): FoundCall {
   const { caller, decoded } = found
   if (caller === undefined || calledAs !== undefined) return found
   const resolved = resolvePaths(services.cache, () => caller.permissions(), { method, message: decoded.message })
