@@ -131,13 +131,13 @@ describeOnStores('the removal of old entries', (kind) => {
     const every = 60_000
     const large = Array.from({ length: 60 }, (_, index) => event(nowMs - 10 * hourMs + index * every, `${root('a')}/0123456789abcdef`, 50_000))
     const other = Array.from({ length: 30 }, (_, index) => event(nowMs - 11 * hourMs + index * every, root('b'), 50_000))
-    const nobodys = event(nowMs - 11 * hourMs, '')
-    await commitAll(store, [...large, ...other, nobodys], 20)
+    const platformEvent = event(nowMs - 11 * hourMs, '')
+    await commitAll(store, [...large, ...other, platformEvent], 20)
     const noted = noting(store)
     const expirer = new Expirer(noted.store, { outbox: retention })
     const { outboxOverSize } = await expirer.expire(nowMs, soon())
     const kept = large.slice(outboxOverSize).map(({ key }) => key)
-    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept].sort())
+    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), platformEvent.key, ...kept].sort())
     // As many as fit, not fewer.
     expect(kept).toHaveLength(Math.floor(retention.bytesPerRoot / 50_300))
 
@@ -145,7 +145,9 @@ describeOnStores('the removal of old entries', (kind) => {
     const more = Array.from({ length: 5 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, more)
     expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual({ ...none, outboxOverSize: 5 })
-    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept.slice(5), ...more.map(({ key }) => key)].sort())
+    expect(await keysOf(store, outboxPrefix)).toEqual(
+      [...other.map(({ key }) => key), platformEvent.key, ...kept.slice(5), ...more.map(({ key }) => key)].sort(),
+    )
     const [, counting] = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
     expect(counting?.after).toBe(kept.at(-1))
     expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual(none)

@@ -59,7 +59,7 @@ specSuiteEverywhere(
         [`${enterpriseUrn}:department eq "sales"`, [bob]],
         ['userName gt "b" and userName lt "d"', [carl]],
         ['(userName sw "ann" or userName sw "carl") and not (title pr)', [carl]],
-        ['title pr or title pr and userName eq "nobody"', [ann]],
+        ['title pr or title pr and userName eq "unknown"', [ann]],
         ['meta.created gt "2001-01-01T00:00:00Z" and schemas eq "' + userUrn + '"', people.map(({ userName }) => userName)],
         ['meta.lastModified lt "2001-01-01T00:00:00+02:00"', []],
         ['id eq "0000000000000000"', []],

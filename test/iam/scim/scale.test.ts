@@ -88,7 +88,7 @@ describe('SCIM with 10,000 users', () => {
   })
 
   test('SCIM with 10,000 users yields to other requests during a filter over all users', { retry: 3 }, async () => {
-    const filter = encodeURIComponent('displayName co "nobody"')
+    const filter = encodeURIComponent('displayName co "unknown"')
     const scan = large.expecting(200, 'GET', `Users?filter=${filter}`)
     let answered = 0
     let isOver = false

@@ -198,7 +198,7 @@ registrySuite('rights at the registry host', (suite) => {
         expect(await suite.world.list(path, suite.mine.authorization)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
       }
       const foreign = await Promise.all(
-        [suite.theirs.path, `${suite.theirs.name}/none`, `${suite.theirs.name}/none/at/all`, 'nobody/none'].map((path) =>
+        [suite.theirs.path, `${suite.theirs.name}/none`, `${suite.theirs.name}/none/at/all`, 'unknown/none'].map((path) =>
           suite.world.list(path, suite.mine.authorization),
         ),
       )

@@ -34,7 +34,7 @@ registrySuite('registry tokens', (suite) => {
     })
 
     test('a request without a token gets the same answer for existing and missing repositories', async () => {
-      const bodies = await Promise.all([suite.mine.path, `${suite.mine.name}/none`, 'nobody/none', 'nobody/at/all'].map((path) => suite.world.list(path)))
+      const bodies = await Promise.all([suite.mine.path, `${suite.mine.name}/none`, 'unknown/none', 'unknown/at/all'].map((path) => suite.world.list(path)))
       expect(new Set(bodies.map(({ status, body }) => `${status} ${body}`)).size).toBe(1)
     })
 
@@ -198,7 +198,7 @@ registrySuite('registry tokens', (suite) => {
       const foreign = await suite.world.list(suite.theirs.path, token)
       expect(foreign).toMatchObject({ status: 403, codes: ['DENIED'] })
       // A caller without rights gets a token without access, with the same answers for missing repos.
-      for (const path of [suite.theirs.path, 'nobody/none']) {
+      for (const path of [suite.theirs.path, 'unknown/none']) {
         const empty = bearer(await suite.world.tokenFor(pull(path), suite.mine.authorization))
         expect((await suite.world.list(path, empty)).body).toBe(foreign.body)
       }
