@@ -44,7 +44,7 @@ export interface Happening extends Happened {
   readonly caller: Caller
 }
 
-/** What an event about a request to the registry host says: the type between the prefix and the version. */
+/** The middle part of an event type about requests to the registry host: `policy.violated` in `registry.policy.violated.v1`. */
 export type TrafficKind = 'push' | 'pull' | 'policy.violated'
 
 /** The data of an event about a request to the registry host, or about vulnerabilities of a tag. */

@@ -24,9 +24,9 @@ function withoutConditions({ ifMatch: _match, ifNoneMatch: _noneMatch, idempoten
 export type ReadRequest = Call['decode']
 
 /**
- * A call of a method of version 2 with the credentials, headers and limits of a call of version 1. It goes through the whole pipeline. The first inner call of
- * an outer call reads its request. Later ones get a message. They have no preconditions, because those are about the first. The rate limit only counts the
- * first, so that it does not end a call between two writes.
+ * A call of a method of version 2 that answers a call of version 1, with its credentials, headers and limits. It goes through the whole pipeline. The first
+ * inner call decodes the client's request and checks its preconditions. Later inner calls get a message, and have no preconditions. The rate limit counts only
+ * the first, so that it never stops a call between two writes.
  */
 export class InnerCall implements Call {
   readonly method: MethodRow

@@ -83,7 +83,7 @@ describeOnStores('a store whose answer is lost', (store) => {
 })
 
 describeWithPart('etcd', 'an etcd that can not be reached', () => {
-  test('an etcd that can not be reached answers code 14, which clients retry, as no create was sent', async () => {
+  test('while etcd can not be reached, a create answers code 14: clients repeat it, because nothing was sent to etcd', async () => {
     const etcd = await startEtcd()
     onTestFinished(() => etcd.stop())
     const proxy = await startTcpProxy(etcd.members[0]?.port ?? 0)

@@ -258,7 +258,7 @@ describe.each(['rest', 'grpc'] as const)('over %s a request refused with code 8 
     clock.advance(60_000)
   }
 
-  test('a refresh token gets its successor', async () => {
+  test('a refused refresh token still works later', async () => {
     const { services } = server.running.engine
     let refresh = ''
     await limited(async ({ uid }) => {
@@ -271,7 +271,7 @@ describe.each(['rest', 'grpc'] as const)('over %s a request refused with code 8 
     ok(await server[transport].call('ExchangeRefreshToken', {}, { token: refresh }))
   })
 
-  test('a single-use invite code joins', async () => {
+  test('a single-use invite code of a refused join still works later', async () => {
     const org = await makeOrganisation(server)
     const groupInvite = { roleUid: roleUid('viewer'), ttl: '3600s', singleUse: true }
     const { code } = ok(await server.rest.call('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))

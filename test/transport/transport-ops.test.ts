@@ -125,7 +125,7 @@ describe('names of services for existing clients', () => {
     for (const route of streams) expect(others).toContain(route)
   })
 
-  test('the preview segment is served only if enabled', () => {
+  test('paths with v2beta1 are served only if the setting for them is on', () => {
     const row = methods.find(({ rpc }) => rpc === 'GetGroup')
     expect(row && httpBindings(row, false).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}'])
     expect(row && httpBindings(row, true).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}', '/iam/v2beta1/groups/{uid=**}'])

@@ -19,9 +19,9 @@ export type TokenErrorReason =
 
 interface TokenErrorRow {
   readonly sentence: string
-  /** The gRPC code for the token exchange (docs/spec/tokens.md#exchange-errors). */
+  /** The gRPC code if the token was sent to be exchanged (docs/spec/tokens.md#exchange-errors). */
   readonly exchange: Code
-  /** The gRPC code for a token that is used directly as a credential (docs/spec/tokens.md#credentials). */
+  /** The gRPC code if the token was the credential of another call (docs/spec/tokens.md#credentials). */
   readonly direct: Code
 }
 

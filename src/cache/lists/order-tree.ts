@@ -230,7 +230,7 @@ function dropAt<E>(list: E[], index: number): void {
   list.pop()
 }
 
-/** Appends the items with these ranks below a node to `into`. The ranks must be within the node. */
+/** Appends the items of a subtree from position `from` up to `to` (not included). Positions count from its first item, and must exist. */
 function itemsInRange<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
   if (node.leaf) {
     for (let index = from; index < to; index++) into.push(entry(node.items, index))

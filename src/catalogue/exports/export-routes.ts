@@ -67,7 +67,7 @@ const listed = methods.find((method) => methodName(method) === 'taproot.advisory
 
 /** Returns the request as a call of ListDocuments, whose rights and limits also hold here. */
 function callOf(request: WebRequest, id: string): Call {
-  if (listed === undefined) throw new TypeError('ListDocuments is a method')
+  if (listed === undefined) throw new TypeError('the schema has no method ListDocuments')
   return {
     method: listed,
     transport: 'http',

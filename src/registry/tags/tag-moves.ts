@@ -310,7 +310,7 @@ export function removeTag(services: Services, context: MutationContext, tag: { r
   return removeRecord(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
 }
 
-/** Maximum number of tags that one transaction removes: each takes five writes, and at least four guards. */
+/** Maximum number of tags that one transaction removes. Each takes five writes and at least four guards, and etcd allows 127 of each. */
 const maxTagsAtOnce = 16
 
 /** A tag to remove, with the newest record of its history. */

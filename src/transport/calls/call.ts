@@ -70,7 +70,7 @@ export interface Answer {
   readonly more?: AsyncIterable<ShownPage>
   /** The messages of a streaming method, which replace the message. */
   readonly stream?: AsyncIterable<StreamedMessage>
-  /** Over REST, replaces the message: only the items of a list field, with a content type of their own. */
+  /** If set, a REST answer has this content type, and only the items of a list instead of the whole message. */
   readonly document?: AnswerDocument
   /** The resource's etag. It is sent as the header `ETag` (REST, in quotes) or as the metadata `etag` (gRPC). */
   readonly etag?: string

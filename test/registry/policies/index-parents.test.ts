@@ -60,7 +60,7 @@ test('indexes that repeat an image count once, and are read without a long turn'
   expect(Math.min(...longest)).toBeLessThan(boundMs)
 })
 
-test('pulls that wait at the same time share one look at the manifests, and so do later ones, however many there are', async () => {
+test('pulls at the same time and later ones share one look at all manifests of the repo', async () => {
   const repo = freshRepo()
   const many = Array.from({ length: 40 }, (_, at) => Array.from({ length: 100 }, (__, child) => digestAt(at * 100 + child)))
   await put(repo, new Map(many.map((digests, at) => [digestAt(-1 - at), { children: childrenOf(digests) }])))

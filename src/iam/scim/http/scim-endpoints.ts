@@ -39,8 +39,8 @@ function scimAnswer(status: number, body: unknown, headers: Readonly<Record<stri
 }
 
 /**
- * Returns the HTTP status of an error. Two differ from the platform API: a failed precondition (RFC 7644, 3.14), and a failure that a
- * retry may solve.
+ * Returns the HTTP status of an error. It is that of the REST API, with two exceptions. An etag that does not match is 412 (RFC 7644, 3.14). What the client
+ * should repeat is 503.
  */
 function statusOf({ code, reason, httpStatus }: DomainError): number {
   if (httpStatus !== undefined) return httpStatus
