@@ -1,51 +1,23 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../src/base/digest.ts'
 import { ScannerReports, type ScannerReportsOptions } from '../../../src/contents/scanner-reports/scanner-reports.ts'
 import type { Services } from '../../../src/engine/services.ts'
-import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
-import { startDiskUpstream, startTestHost, type TestHost } from '../../registry/oci/test-host.ts'
 import { alive, apkFiles, bytesOf, layerOf, statementOf, statementType, TestRepo } from '../reading-repo.ts'
 import { sarif, vulns } from './report-samples.ts'
+import { startReportWorld, withBlobs, type ReportWorld } from './report-world.ts'
 
 const sarifType = 'application/sarif+json'
 const vulnsType = 'https://in-toto.io/attestation/vulns/v0.1'
 
-/** Returns the upstream with other streams for some blobs. */
-function withBlobs(upstream: Upstream, bodyOf: (digest: Digest) => Readable | undefined): Upstream {
-  return new Proxy(upstream, {
-    get(target, key) {
-      if (key !== 'readBlob') return (target[key as keyof Upstream] as () => unknown).bind(target) // the port has methods only
-      const readBlob: Upstream['readBlob'] = async (repo, source, signal) => {
-        const found = await target.readBlob(repo, source, signal)
-        const body = bodyOf(source.digest)
-        if (found === undefined || body === undefined) return found
-        found.body.destroy()
-        return { size: found.size, body }
-      }
-      return readBlob
-    },
-  })
-}
-
 describe('reading reports of scanners', () => {
-  let host: TestHost
-  let folder: string
-  beforeAll(async () => {
-    host = await startTestHost({ upstream: startDiskUpstream })
-    folder = await mkdtemp(join(tmpdir(), 'taproot-reports-'))
-  })
-  afterAll(async () => {
-    await host.stop()
-    await rm(folder, { recursive: true, force: true })
-  })
+  let world: ReportWorld
+  beforeAll(async () => void (world = await startReportWorld()))
+  afterAll(() => world.stop())
 
   const sourceOf = (options: Partial<ScannerReportsOptions> = {}): ScannerReports =>
-    new ScannerReports({ services: () => host.services, upstream: host.upstream, folder, waitMs: 300_000, ...options })
+    new ScannerReports({ services: () => world.host.services, upstream: world.host.upstream, folder: world.folder, waitMs: 300_000, ...options })
   const statesOf = async (source: ScannerReports, repo: TestRepo, { digest }: { readonly digest: Digest }): Promise<string[]> =>
     (await source.of({ repo: repo.uid, digest }, alive)).map(({ outcome }) => outcome.state)
   let salts = 0
@@ -58,19 +30,19 @@ describe('reading reports of scanners', () => {
   }
 
   test('looks at referrers only once while the repo stays as it is, and at a limited number', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const { image } = await pushReported(repo)
     for (let salt = 0; salt < 4; salt += 1) await repo.referrer(image, { bytes: bytesOf({ ...sarif, salt }), mediaType: sarifType })
     let gets = 0
-    const store = new Proxy(host.services.store, {
+    const store = new Proxy(world.host.services.store, {
       get(target, key) {
         const member: unknown = Reflect.get(target, key)
         if (key === 'get' || key === 'range') gets += 1
         return typeof member === 'function' ? (member.bind(target) as unknown) : member
       },
     })
-    const nowMs = host.services.clock.now()
-    const services: Services = { ...host.services, store, clock: { ...host.services.clock, now: () => nowMs } }
+    const nowMs = world.host.services.clock.now()
+    const services: Services = { ...world.host.services, store, clock: { ...world.host.services.clock, now: () => nowMs } }
     const source = sourceOf({ services: () => services, timeLimitMs: 60_000 })
     expect(await statesOf(source, repo, image)).toHaveLength(5)
     gets = 0
@@ -85,7 +57,7 @@ describe('reading reports of scanners', () => {
   })
 
   test('takes a turn for each document', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const owners = new Map<Digest, string>()
     for (const owner of ['a', 'b']) {
@@ -95,7 +67,7 @@ describe('reading reports of scanners', () => {
       await repo.pushWith({ config: Buffer.from('{}'), layers }, { subject: { digest, mediaType, size: bytes.length } })
     }
     const order: (string | undefined)[] = []
-    const upstream = withBlobs(host.upstream, (digest) => void order.push(owners.get(digest)))
+    const upstream = withBlobs(world.host.upstream, (digest) => void order.push(owners.get(digest)))
     const source = sourceOf({ upstream })
     expect(await statesOf(source, repo, image)).toEqual(['read', 'read', 'read', 'read'])
     await source.close()
@@ -104,14 +76,14 @@ describe('reading reports of scanners', () => {
   })
 
   test('reads a report that was deleted while it waited, and pushed again', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const [slow, deleted, last] = [await pushReported(repo), await pushReported(repo), await pushReported(repo)]
     // It may end before someone reads it.
     const silent = new Readable({ read: () => undefined }).on('error', () => undefined)
-    const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(slow.bytes) ? silent : undefined))
+    const upstream = withBlobs(world.host.upstream, (digest) => (digest === digestOf(slow.bytes) ? silent : undefined))
     const source = sourceOf({ upstream, waitMs: 0, timeLimitMs: 300_000 })
     for (const { image } of [slow, deleted]) expect(await statesOf(source, repo, image)).toEqual(['pending'])
-    await host.client.send('DELETE', `/v2/${repo.path}/manifests/${deleted.report.digest}`)
+    await world.host.client.send('DELETE', `/v2/${repo.path}/manifests/${deleted.report.digest}`)
     const polled = { timeout: 120_000 }
     expect(await statesOf(source, repo, last.image)).toEqual(['pending'])
     silent.destroy(new Error('the connection ended'))
@@ -122,14 +94,14 @@ describe('reading reports of scanners', () => {
   })
 
   test('reads damaged bytes again later', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const { image, bytes } = await pushReported(repo)
     let isDamaged = true
-    const upstream = withBlobs(host.upstream, (digest) =>
+    const upstream = withBlobs(world.host.upstream, (digest) =>
       isDamaged && digest === digestOf(bytes) ? Readable.from([Buffer.alloc(bytes.length, ' ')]) : undefined,
     )
-    let nowMs = host.services.clock.now()
-    const services: Services = { ...host.services, clock: { ...host.services.clock, now: () => nowMs } }
+    let nowMs = world.host.services.clock.now()
+    const services: Services = { ...world.host.services, clock: { ...world.host.services.clock, now: () => nowMs } }
     const source = sourceOf({ services: () => services, upstream })
     expect(await statesOf(source, repo, image)).toEqual(['failed'])
     isDamaged = false
@@ -140,7 +112,7 @@ describe('reading reports of scanners', () => {
   })
 
   test('lists no failure of an envelope that never said that it is a report', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const push = (bytes: Buffer): Promise<TestManifest> => repo.referrer(image, { bytes, mediaType: statementType })
     await push(Buffer.from('{"_type": '))

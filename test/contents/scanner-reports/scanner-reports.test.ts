@@ -1,6 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readdir } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf, hexOf, type Digest } from '../../../src/base/digest.ts'
@@ -8,7 +6,6 @@ import type { ScannerReport } from '../../../src/cache/lists/scanner-reports-sou
 import { ScannerReports } from '../../../src/contents/scanner-reports/scanner-reports.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
-import { startDiskUpstream, startTestHost, type TestHost } from '../../registry/oci/test-host.ts'
 import {
   alive,
   apkFiles,
@@ -24,6 +21,7 @@ import {
   type TestLayer,
 } from '../reading-repo.ts'
 import { grype, harbor, sarif, trivy, vulns } from './report-samples.ts'
+import { startReportWorld, withBlobs, type ReportWorld } from './report-world.ts'
 
 const vulnsType = 'https://in-toto.io/attestation/vulns/v0.1'
 const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
@@ -35,44 +33,25 @@ function pushAttestation(repo: TestRepo, image: TestManifest, envelope: object):
   return repo.pushWith({ config: Buffer.from('{}'), configMediaType: configType, layers }, { reference: `sha256-${hexOf(image.digest)}.att` })
 }
 
-/** Returns the upstream with another stream for one blob. */
-function withBlob(upstream: Upstream, digest: Digest, body: () => Readable): Upstream {
-  return new Proxy(upstream, {
-    get(target, key) {
-      if (key !== 'readBlob') return (target[key as keyof Upstream] as () => unknown).bind(target) // the port has methods only
-      const readBlob: Upstream['readBlob'] = async (repo, source, signal) => {
-        const found = await target.readBlob(repo, source, signal)
-        if (found === undefined || source.digest !== digest) return found
-        found.body.destroy()
-        return { size: found.size, body: body() }
-      }
-      return readBlob
-    },
-  })
-}
-
 describe('reports of scanners', () => {
-  let host: TestHost
-  let folder: string
-  beforeAll(async () => {
-    host = await startTestHost({ upstream: startDiskUpstream })
-    folder = await mkdtemp(join(tmpdir(), 'taproot-reports-'))
-  })
-  afterAll(async () => {
-    await host.stop()
-    await rm(folder, { recursive: true, force: true })
-  })
+  let world: ReportWorld
+  beforeAll(async () => void (world = await startReportWorld()))
+  afterAll(() => world.stop())
 
   /** Returns the reports of an image, as a process reads them that has just started. Its folder is empty in the end. */
-  const reportsOf = async (repo: TestRepo, { digest }: { readonly digest: Digest }, upstream: Upstream = host.upstream): Promise<readonly ScannerReport[]> => {
-    const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000, timeLimitMs: 60_000 })
+  const reportsOf = async (
+    repo: TestRepo,
+    { digest }: { readonly digest: Digest },
+    upstream: Upstream = world.host.upstream,
+  ): Promise<readonly ScannerReport[]> => {
+    const source = new ScannerReports({ services: () => world.host.services, upstream, folder: world.folder, waitMs: 300_000, timeLimitMs: 60_000 })
     try {
       const found = await source.of({ repo: repo.uid, digest }, alive)
       expect(await source.of({ repo: repo.uid, digest }, alive)).toEqual(found)
       return found
     } finally {
       await source.close()
-      expect(await readdir(folder)).toEqual([])
+      expect(await readdir(world.folder)).toEqual([])
     }
   }
   const stateOf = ({ outcome }: ScannerReport): unknown =>
@@ -83,7 +62,7 @@ describe('reports of scanners', () => {
 
   // docs/spec/registry.md#reports-of-scanners
   test('are read from referrers and tags in each form', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const plain = (value: unknown, mediaType = 'application/json'): TestLayer => ({ bytes: bytesOf(value), mediaType })
     const pushed: [TestManifest, unknown[]][] = []
@@ -113,7 +92,7 @@ describe('reports of scanners', () => {
   })
 
   test('that cannot be read say why', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const push = (bytes: Buffer, artifactType = 'application/sarif+json'): Promise<TestManifest> => repo.referrer(image, { bytes, mediaType: artifactType })
     const other = await push(bytesOf(statementOf(digestOf(Buffer.from('another image')), vulns, vulnsType)), 'application/vnd.in-toto.vulns+json')
@@ -125,7 +104,9 @@ describe('reports of scanners', () => {
     const greedy = await push(Buffer.from(`{"version":"2.1.0","runs":[${Array.from({ length: 2_200_000 }, (_, at) => `{"${at.toString(36)}":0}`).join()}]}`))
     const damagedBytes = bytesOf({ ...sarif, salt: 'damaged' })
     const damaged = await push(damagedBytes)
-    const upstream = withBlob(host.upstream, digestOf(damagedBytes), () => Readable.from([Buffer.alloc(damagedBytes.length, ' ')]))
+    const upstream = withBlobs(world.host.upstream, (digest) =>
+      digest === digestOf(damagedBytes) ? Readable.from([Buffer.alloc(damagedBytes.length, ' ')]) : undefined,
+    )
     const found = await reportsOf(repo, image, upstream)
     const failed = (text: RegExp): unknown[] => [['failed', expect.stringMatching(text)]]
     expect(statesOf(found, other)).toEqual(failed(/another image/))
@@ -138,7 +119,7 @@ describe('reports of scanners', () => {
   })
 
   test('of an index include those of its images, and go with the referrer', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const { index } = await repo.attested([image], ({ digest }) => bytesOf(statementOf(digest)))
     const own = await repo.referrer(image, { bytes: bytesOf(sarif), mediaType: 'application/sarif+json' })
@@ -150,17 +131,17 @@ describe('reports of scanners', () => {
       ].sort(),
     )
     expect((await reportsOf(repo, image)).map(({ digest }) => digest)).toEqual([own.digest])
-    const source = new ScannerReports({ services: () => host.services, upstream: host.upstream, folder, waitMs: 300_000 })
+    const source = new ScannerReports({ services: () => world.host.services, upstream: world.host.upstream, folder: world.folder, waitMs: 300_000 })
     expect(await source.of({ repo: repo.uid, digest: image.digest }, alive)).toHaveLength(1)
-    await host.client.send('DELETE', `/v2/${repo.path}/manifests/${own.digest}`)
+    await world.host.client.send('DELETE', `/v2/${repo.path}/manifests/${own.digest}`)
     expect(await source.of({ repo: repo.uid, digest: image.digest }, alive)).toEqual([])
-    await host.client.send('DELETE', `/v2/${repo.path}/manifests/${image.digest}`)
+    await world.host.client.send('DELETE', `/v2/${repo.path}/manifests/${image.digest}`)
     await expect(source.of({ repo: repo.uid, digest: image.digest }, alive)).rejects.toMatchObject({ code: 5 })
     await source.close()
   })
 
   test('of one answer have a limited number of vulnerabilities, and the newest count', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const vulnerabilities = Array.from({ length: 9_000 }, (_, at) => ({ id: `CVE-2026-${at}`, severity: 'Low', package: 'zlib', version: '1.0' }))
     const pushed: string[] = []
@@ -176,37 +157,38 @@ describe('reports of scanners', () => {
   })
 
   test('that never arrive end with the time limit, and hold up no other organisation for longer', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const bytes = bytesOf({ ...sarif, salt: 'silent' })
     await repo.referrer(image, { bytes, mediaType: 'application/sarif+json' })
-    const upstream = withBlob(host.upstream, digestOf(bytes), () => new Readable({ read: () => undefined }))
-    const source = new ScannerReports({ services: () => host.services, upstream, folder, waitMs: 300_000, timeLimitMs: 2_000 })
+    const silent = new Readable({ read: () => undefined })
+    const upstream = withBlobs(world.host.upstream, (digest) => (digest === digestOf(bytes) ? silent : undefined))
+    const source = new ScannerReports({ services: () => world.host.services, upstream, folder: world.folder, waitMs: 300_000, timeLimitMs: 2_000 })
     const states = (await source.of({ repo: repo.uid, digest: image.digest }, alive)).map(stateOf)
     expect(states).toEqual([['tooLarge', 'the report was not read within 2 seconds']])
     await source.close()
-    expect(await readdir(folder)).toEqual([])
+    expect(await readdir(world.folder)).toEqual([])
   })
 
   test('of cosign are pending while they are unread, and count before other envelopes', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     const attestation = await pushAttestation(repo, image, envelopeOf(statementOf(image.digest, vulns, 'https://cosign.sigstore.dev/attestation/vuln/v1')))
     for (let salt = 0; salt < 20; salt += 1) await repo.referrer(image, { bytes: bytesOf(statementOf(image.digest, { salt })), mediaType: statementType })
-    const source = new ScannerReports({ services: () => host.services, upstream: host.upstream, folder, waitMs: 0 })
+    const source = new ScannerReports({ services: () => world.host.services, upstream: world.host.upstream, folder: world.folder, waitMs: 0 })
     const found = await source.of({ repo: repo.uid, digest: image.digest }, alive)
     await source.close()
     expect(statesOf(found, attestation)).toEqual([['pending', false]])
   })
 
   test('that are not read yet are pending, and reading ends with the source', async () => {
-    const repo = new TestRepo(host)
+    const repo = new TestRepo(world.host)
     const image = await repo.image([layerOf(apkFiles)])
     await repo.referrer(image, { bytes: bytesOf(sarif), mediaType: 'application/sarif+json' })
-    const source = new ScannerReports({ services: () => host.services, upstream: host.upstream, folder, waitMs: 0 })
+    const source = new ScannerReports({ services: () => world.host.services, upstream: world.host.upstream, folder: world.folder, waitMs: 0 })
     expect((await source.of({ repo: repo.uid, digest: image.digest }, alive)).map(stateOf)).toEqual([['pending', false]])
     await source.close()
-    expect(await readdir(folder)).toEqual([])
+    expect(await readdir(world.folder)).toEqual([])
     expect((await source.of({ repo: repo.uid, digest: image.digest }, alive)).map(stateOf)).toEqual([['pending', false]])
   })
 })
