@@ -6,21 +6,15 @@ import { DomainError, maxViolations, type FieldViolation } from '../base/errors.
 import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { lengthViolation, longTextViolation } from '../base/schema/list-limit.ts'
+import { patternInWords } from '../base/schema/pattern-words.ts'
 import { isTime } from '../base/schema/whole-milliseconds.ts'
 
 const validator = createValidator()
 
-/** Descriptions in words of the patterns for names and uids. */
-const patternWords: Readonly<Record<string, string>> = {
-  '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
-  '^[0-9a-f]{40}(/[0-9a-f]{16})*$': 'must be the uid of a record, or the path of one that you can see',
-  '^[a-z0-9 ._-]{1,}$': 'may contain only a-z, 0-9, space, ".", "_" and "-"',
-}
-
-/** Returns the description of a violation for clients. Patterns for names and uids are described in words. */
+/** Returns the description of a violation for clients, who never see a regular expression. */
 function descriptionOf({ ruleId, message }: Violation): string {
   const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
-  return patternWords[pattern] ?? message
+  return patternInWords(pattern) ?? message
 }
 
 /**
