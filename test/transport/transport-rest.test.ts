@@ -109,6 +109,12 @@ describe('REST paths', () => {
     ['DELETE', '/iam/v2/groups', 'HEAD, GET, POST'],
     ['DELETE', '/iam/v2/groups/', 'HEAD, GET, POST'],
     ['PUT', `/iam/v2/groups/${root}`, 'HEAD, GET, POST, DELETE, PATCH'],
+    // Only a path of names may end like that.
+    ['PUT', `/events/v2/subscriptions/${root}:pause`, 'POST'],
+    ['PUT', `/iam/v2/groups/${root}%3Ausage`, 'HEAD, GET'],
+    ['PUT', `/registry/v2/repos/${child}/history`, 'HEAD, GET'],
+    ['PUT', '/registry/v2/repos/path:demo/history', 'HEAD, GET, POST, DELETE, PATCH'],
+    ['PUT', '/events/v2/subscriptions/path:pause', 'HEAD, GET, POST, DELETE, PATCH'],
     ['POST', '/ping/v2/ping', 'HEAD, GET'],
     ['POST', '/libraries/v2/artifacts', 'HEAD, GET'],
   ])('%s %s is not allowed', async (verb, path, allow) => {

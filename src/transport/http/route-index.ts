@@ -1,4 +1,5 @@
-import { compileTemplate } from './template.ts'
+import { pathPrefix } from '../../base/schema/uid-fields.ts'
+import { compileTemplate, decodeSegment } from './template.ts'
 import type { Template } from './template.ts'
 
 /** A route: a verb, a path template, and the function that handles its requests. */
@@ -18,7 +19,10 @@ export interface RouteMatch {
 export interface RouteIndex<Context> {
   /** Returns the route for a verb and a raw path. For HEAD, returns the route of GET. */
   find(verb: string, path: string): { readonly route: HttpRoute<Context>; readonly match: RouteMatch } | undefined
-  /** Returns the HTTP verbs that are served on a path, with HEAD if there is GET. Empty for an unknown path. */
+  /**
+   * Returns the HTTP verbs that are served on a path, with HEAD if there is GET. Empty for an unknown path. A less specific template counts only if the path
+   * can name a record by it: `POST /groups/{parent=**}` counts for `/groups` and `/groups/path:demo/history`, and not for `/groups/<uid>/history`.
+   */
   verbsOf(path: string): string[]
 }
 
@@ -57,12 +61,23 @@ export function createRouteIndex<Context>(routes: readonly HttpRoute<Context>[])
       }
       return undefined
     },
-    verbsOf: (path) => [...new Set([...matching(path)].flatMap(({ route }) => (route.verb === 'GET' ? ['HEAD', 'GET'] : [route.verb])))],
+    verbsOf(path) {
+      const [first, ...rest] = [...matching(path)].toSorted((a, b) => order(a.template, b.template))
+      if (first === undefined) return []
+      const served = [first, ...rest.filter(({ template }) => order(first.template, template) === 0 || mayNameRecord(template, path))]
+      return [...new Set(served.flatMap(({ route }) => (route.verb === 'GET' ? ['HEAD', 'GET'] : [route.verb])))]
+    },
   }
 }
 
 function matchesNothing(route: { readonly verb: string; readonly template: string }, literal: ReadonlySet<string>): boolean {
   return route.verb === 'POST' || !literal.has(route.template.replace(/\/\{[^/]*\}$/, ''))
+}
+
+/** True if the last variable of a template is empty for a path, or a path of names. The rest of a more specific template is no part of a uid. */
+function mayNameRecord(template: Template, path: string): boolean {
+  const text = decodeSegment(template.regexp.exec(path)?.at(-1) ?? '')
+  return text === '' || (text.startsWith(pathPrefix) && !text.slice(pathPrefix.length).includes(':'))
 }
 
 function order(a: Template, b: Template): number {
