@@ -1,8 +1,11 @@
+import { createServer } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { apply } from '../../src/cli/apply/apply.ts'
 import { ClientError, type Json } from '../../src/cli/client/client-error.ts'
 import { findKind } from '../../src/cli/client/kinds.ts'
-import type { PlatformClient } from '../../src/cli/client/platform-client.ts'
+import { createPlatformClient, type PlatformClient } from '../../src/cli/client/platform-client.ts'
 import { findRecord } from '../../src/cli/get.ts'
 import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
 import { freshName, ok, roleUid, startTestServer } from '../support/test-server.ts'
@@ -76,4 +79,26 @@ test('a change without an answer is not taken for none', async () => {
   }
   expect(await applied(`kind: group\npath: ${mine.name}/perhaps\n`, { by: { ...own, client: { ...own.client, call } } })).toBe(false)
   expect(context.notes.join('\n')).not.toContain('nothing was changed')
+})
+
+test.each([
+  ['the HTML of a proxy', 502, '<html><h1>502 Bad Gateway</h1></html>', / answered 502, but is not a platform API: check the URL$/],
+  ['a server that is not available', 503, JSON.stringify({ code: 14, message: 'no store', details: [] }), /^no store$/],
+])('%s is reported once, not for each document', async (_title, status, body, message) => {
+  let requests = 0
+  const proxy = createServer((_request, response) => {
+    requests += 1
+    response.writeHead(status, { 'content-type': 'text/html' }).end(body)
+  }).listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  try {
+    const baseUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    const client = createPlatformClient({ baseUrl, token: mine.token, wait: () => Promise.resolve() })
+    const text = ['one', 'two', 'three'].map((name) => `kind: group\npath: ${mine.name}/${name}\n`).join('---\n')
+    await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow(message)
+    expect(context.notes).toEqual([])
+    expect(requests).toBeGreaterThan(0)
+  } finally {
+    proxy.close()
+  }
 })

@@ -120,9 +120,9 @@ async function planAll(planner: Planner, records: readonly LinkedRecord[], refus
   return steps
 }
 
-/** True if the API did not answer a read, or does not know the caller. Then no document can be checked. */
+/** True if the API did not answer a read, is not available, or does not know the caller. Then no document can be checked. */
 function isOfConnection({ code, cause }: ClientError): boolean {
-  return code === 16 || (code === undefined && cause !== undefined && !(cause instanceof DomainError))
+  return code === 14 || code === 16 || (code === undefined && cause !== undefined && !(cause instanceof DomainError))
 }
 
 /** Makes the changes of steps, and counts those that happened or may have happened. */

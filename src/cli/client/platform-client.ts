@@ -120,8 +120,9 @@ async function addressed(
   }
 }
 
+/** The error of an answer that is not from a platform API, such as the HTML of a proxy. As with no answer, the cause is an error of HTTP. */
 function notPlatform({ origin }: URL, status: number): ClientError {
-  return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`)
+  return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`, {}, new Error(`HTTP status ${status}`))
 }
 
 async function send(options: PlatformClientOptions, call: ClientCall): Promise<Json> {
