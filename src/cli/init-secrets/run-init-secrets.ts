@@ -35,7 +35,7 @@ export async function runInitSecrets(options: InitSecretsArguments): Promise<voi
 }
 
 function endpointOf(kubeconfig: string | undefined): KubeEndpoint {
-  if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig }
+  if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig, environment: process.env }
   const endpoint = podEndpoint(process.env)
   if (endpoint === undefined) throw new UsageError('this is not a Kubernetes pod (KUBERNETES_SERVICE_HOST is not set): set --kubeconfig')
   return endpoint

@@ -1,6 +1,8 @@
-import type { RequestOptions } from 'node:https'
-import type { KubeConfig } from '@kubernetes/client-node'
 import { Agent, ProxyAgent, type Dispatcher } from 'undici'
+import { ExecCredentials } from './exec-plugin.ts'
+import { textFrom, type KubeAccess } from './kubeconfig.ts'
+
+const identityFields = ['ca', 'cert', 'key'] as const
 
 /** How long an idle connection stays open, in milliseconds. API servers keep connections longer. */
 const keepAliveMs = 60_000
@@ -14,34 +16,38 @@ export interface KubeRoute {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** The TLS credentials of a connection. A change of any of them needs a new connection. */
-type Identity = Pick<RequestOptions, 'ca' | 'cert' | 'key'>
+/** The TLS credentials of a connection, as PEM. A change of any of them needs a new connection. */
+interface Identity {
+  readonly ca: string | undefined
+  readonly cert: string | undefined
+  readonly key: string | undefined
+}
 
-const identityFields = ['ca', 'cert', 'key'] as const
-const tlsFields = [...identityFields, 'rejectUnauthorized', 'servername'] as const
-
-/**
- * The connections to one API server, and the credential for each request. The Kubernetes client library reads files and runs credential
- * plugins as configured. This class has its own connection pool, because the library opens one connection for each request.
- */
+/** The connections to one API server, and the credential for each request. Files are read for each request, because credentials rotate. */
 export class KubeConnection {
   readonly server: string
-  readonly #config: KubeConfig
+  readonly #access: KubeAccess
+  readonly #exec: ExecCredentials | undefined
   #open: { readonly identity: Identity; readonly dispatcher: Dispatcher } | undefined
 
-  constructor(config: KubeConfig) {
-    this.#config = config
-    this.server = (config.getCurrentCluster()?.server ?? '').replace(/\/+$/, '')
+  constructor(access: KubeAccess) {
+    this.#access = access
+    this.server = access.cluster.server
+    this.#exec = access.user.exec && new ExecCredentials(access.user.exec)
   }
 
   /** Returns the current route. Rejects if a credential cannot be read. */
   async route(): Promise<KubeRoute> {
-    const options: RequestOptions = {}
-    await this.#config.applyToHTTPSOptions(options)
-    const headers: Record<string, string> = {}
-    for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = String(value).trim()
-    if (typeof options.auth === 'string') headers['authorization'] = `Basic ${Buffer.from(options.auth).toString('base64')}`
-    return { dispatcher: this.#dispatcher(options), headers }
+    const { cluster, user } = this.#access
+    const [ca, certificate, key, ownToken] = await Promise.all([cluster.ca, user.certificate, user.key, user.token].map(textFrom))
+    const printed = await this.#exec?.get()
+    const token = (printed?.token ?? ownToken)?.trim()
+    const headers = {
+      ...(user.actAs !== undefined && { 'impersonate-user': user.actAs }),
+      ...(user.basic !== undefined && { authorization: `Basic ${Buffer.from(user.basic).toString('base64')}` }),
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    }
+    return { dispatcher: this.#dispatcher({ ca, cert: printed?.clientCertificateData ?? certificate, key: printed?.clientKeyData ?? key }), headers }
   }
 
   /** Closes all connections. */
@@ -49,28 +55,29 @@ export class KubeConnection {
     await this.#open?.dispatcher.destroy()
   }
 
-  #dispatcher(options: RequestOptions): Dispatcher {
-    if (this.#open !== undefined && isSame(this.#open.identity, options)) return this.#open.dispatcher
+  #dispatcher(identity: Identity): Dispatcher {
+    if (this.#open !== undefined && isSame(this.#open.identity, identity)) return this.#open.dispatcher
     // Requests and watches on the old connections continue to their end. Closing an already destroyed dispatcher fails, which is ignored.
     this.#open?.dispatcher.close().catch(() => undefined)
-    this.#open = { identity: options, dispatcher: this.#connect(options) }
+    this.#open = { identity, dispatcher: this.#connect(identity) }
     return this.#open.dispatcher
   }
 
-  #connect(options: RequestOptions): Dispatcher {
-    const tls: Record<string, unknown> = {}
-    for (const field of tlsFields) if (options[field] !== undefined) tls[field] = options[field]
+  #connect(identity: Identity): Dispatcher {
+    const { skipTlsVerify, tlsServerName, proxyUrl } = this.#access.cluster
+    const tls = {
+      ...Object.fromEntries(identityFields.flatMap((field) => (identity[field] === undefined ? [] : [[field, identity[field]]]))),
+      rejectUnauthorized: !skipTlsVerify,
+      ...(tlsServerName !== undefined && { servername: tlsServerName }),
+    }
     const pool = { allowH2: false, keepAliveTimeout: keepAliveMs, keepAliveMaxTimeout: keepAliveMs }
     const connect = { timeout: connectMs, keepAlive: true, keepAliveInitialDelay: probeMs }
-    const proxy = this.#config.getCurrentCluster()?.proxyUrl
-    return proxy === undefined ? new Agent({ ...pool, connect: { ...tls, ...connect } }) : new ProxyAgent({ ...pool, uri: proxy, requestTls: tls, connect })
+    return proxyUrl === undefined
+      ? new Agent({ ...pool, connect: { ...tls, ...connect } })
+      : new ProxyAgent({ ...pool, uri: proxyUrl, requestTls: tls, connect })
   }
 }
 
 function isSame(one: Identity, other: Identity): boolean {
-  return identityFields.every((field) => bytesOf(one[field]).equals(bytesOf(other[field])))
-}
-
-function bytesOf(pem: Identity['ca' | 'key']): Buffer {
-  return typeof pem === 'string' || Buffer.isBuffer(pem) ? Buffer.from(pem) : Buffer.alloc(0)
+  return identityFields.every((field) => one[field] === other[field])
 }

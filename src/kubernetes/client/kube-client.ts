@@ -4,7 +4,7 @@ import { fractionOf, type Random } from '../../base/runtime.ts'
 import type { Rate } from '../../base/token-bucket.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { KubeConnection, type KubeRoute } from './connection.ts'
-import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
+import { accessOf, type KubeEndpoint } from './kube-endpoint.ts'
 import { answeredError, unansweredError, watchError, type StatusAnswer } from './kube-errors.ts'
 import { PacedCalls } from './paced-calls.ts'
 import {
@@ -141,7 +141,7 @@ class HttpKubeClient implements KubeClient {
 
   constructor(options: KubeClientOptions) {
     this.#options = options
-    this.#connection = new KubeConnection(configOf(options.endpoint))
+    this.#connection = new KubeConnection(accessOf(options.endpoint))
     this.#paced = new PacedCalls(options.rate ?? defaultRate)
     this.#callMs = options.callMs ?? defaultCallMs
     this.#silenceMs = options.silenceMs ?? defaultSilenceMs

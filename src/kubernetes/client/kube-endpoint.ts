@@ -1,62 +1,41 @@
-import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { KubeConfig } from '@kubernetes/client-node'
+import { readKubeconfig, type Environment, type KubeAccess } from './kubeconfig.ts'
 
 /**
  * Address of the API server, and the credential to use:
  * - `service-account`: inside a pod. `directory` contains `ca.crt`, and `token`, which is read again because it rotates.
- * - `kubeconfig`: a context of a kubeconfig file; the current one if none is named.
+ * - `kubeconfig`: a context of a kubeconfig file; the current one if none is named. Exec plugins get the variables of `environment`.
  * - `token`: a URL and a bearer token; `ca` is PEM.
  */
 export type KubeEndpoint =
   | { readonly from: 'service-account'; readonly host: string; readonly port: string; readonly directory: string }
-  | { readonly from: 'kubeconfig'; readonly file: string; readonly context?: string }
+  | { readonly from: 'kubeconfig'; readonly file: string; readonly context?: string; readonly environment: Environment }
   | { readonly from: 'token'; readonly server: string; readonly ca: string; readonly token: string }
 
-const cluster = 'cluster'
-const user = 'user'
-
-const tokenFileProvider = 'taproot-token-file'
-
-type KubeAuthenticator = Parameters<KubeConfig['addAuthenticator']>[0]
-
-/**
- * Reads the token file for every request. The library's own authenticator caches a token for a minute, even if the server no longer
- * accepts it.
- */
-function tokenFile(file: string): KubeAuthenticator {
-  return {
-    isAuthProvider: (user) => user.authProvider?.name === tokenFileProvider,
-    applyAuthentication: async (_, options) => {
-      options.headers = { ...options.headers, Authorization: `Bearer ${(await readFile(file, 'utf8')).trim()}` }
-    },
-  }
+/** Returns the API server of an endpoint, and the credentials. Throws if they cannot be read, or the URL or proxy is not one that works. */
+export function accessOf(endpoint: KubeEndpoint): KubeAccess {
+  const access = read(endpoint)
+  const { server, proxyUrl } = access.cluster
+  if (!server.startsWith('https:')) throw new Error('the URL of the API server is not https')
+  if (proxyUrl !== undefined && !/^https?:/.test(proxyUrl)) throw new Error('the proxy of the API server is not an HTTP proxy')
+  return access
 }
 
-/** Converts an endpoint into the library's configuration. Throws if it cannot be read or names no server. */
-export function configOf(endpoint: KubeEndpoint): KubeConfig {
-  const config = new KubeConfig()
+function read(endpoint: KubeEndpoint): KubeAccess {
   switch (endpoint.from) {
     case 'service-account': {
       const { host, port, directory } = endpoint
       const server = `https://${host.includes(':') ? `[${host}]` : host}:${port}`
-      const authProvider = { name: tokenFileProvider }
-      config.addAuthenticator(tokenFile(join(directory, 'token')))
-      config.loadFromClusterAndUser({ name: cluster, server, skipTLSVerify: false, caFile: join(directory, 'ca.crt') }, { name: user, authProvider })
-      break
+      return { cluster: { server, ca: { file: join(directory, 'ca.crt') }, skipTlsVerify: false }, user: { token: { file: join(directory, 'token') } } }
     }
     case 'kubeconfig':
-      config.loadFromFile(endpoint.file)
-      if (endpoint.context !== undefined) config.setCurrentContext(endpoint.context)
-      break
+      return readKubeconfig(endpoint)
     case 'token': {
-      const caData = Buffer.from(endpoint.ca).toString('base64')
-      config.loadFromClusterAndUser({ name: cluster, server: endpoint.server, skipTLSVerify: false, caData }, { name: user, token: endpoint.token })
+      const server = endpoint.server.replace(/\/+$/, '')
+      return {
+        cluster: { server, ca: endpoint.ca === '' ? undefined : { text: endpoint.ca }, skipTlsVerify: false },
+        user: { token: { text: endpoint.token } },
+      }
     }
   }
-  const named = config.getCurrentCluster()
-  if (named === null || config.getCurrentUser() === null) throw new Error('the kubeconfig has no such context, or one without cluster or user')
-  if (!named.server.startsWith('https:')) throw new Error('the URL of the API server is not https')
-  if (named.proxyUrl !== undefined && !/^https?:/.test(named.proxyUrl)) throw new Error('the proxy of the API server is not an HTTP proxy')
-  return config
 }

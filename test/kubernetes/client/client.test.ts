@@ -315,8 +315,8 @@ describeWithPart('kube-apiserver', 'the client of a Kubernetes API server', () =
 
   describe('the endpoint of the API server', () => {
     test('the endpoint of the API server is read from a kubeconfig', async () => {
-      await clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile } }).list(configMaps, { limit: 1 }, signal)
-      expect(() => clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile, context: 'none' } })).toThrow('no such context')
+      await clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile, environment: {} } }).list(configMaps, { limit: 1 }, signal)
+      expect(() => clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile, environment: {}, context: 'none' } })).toThrow('no such context')
     })
 
     test('the endpoint of the API server is that of the pod, whose rotated token is reread and determines the rights', async () => {
