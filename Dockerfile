@@ -9,8 +9,9 @@ ARG TARGETARCH
 ARG NODE_EXTRA_CA_CERTS
 WORKDIR /opt/taproot
 COPY package.json package-lock.json .npmrc LICENSE ./
+COPY tools/unread-files.js /build/
 # The base brings Node: the packages that pin it for a checkout stay out. The list of all packages is made from what is left.
-# Node does not read source maps, which are a tenth of the packages, and no libraries of the runtime Bare.
+# A third of the packages is files that no server reads, such as source maps.
 RUN export npm_config_os=linux npm_config_libc=glibc npm_config_cpu="$(echo "${TARGETARCH:-$(node -p process.arch)}" | sed 's/^amd64$/x64/')" \
     && echo "$npm_config_cpu" > /target-cpu \
     && npm ci --omit=dev --ignore-scripts \
@@ -19,7 +20,7 @@ RUN export npm_config_os=linux npm_config_libc=glibc npm_config_cpu="$(echo "${T
     && rm package-lock.json \
     && npm sbom --sbom-format=cyclonedx --sbom-type=application > sbom.cdx.json \
     && rm .npmrc node_modules/.package-lock.json \
-    && find node_modules \( -name '*.map' -o -name '*.bare' \) -delete
+    && node /build/unread-files.js node_modules
 COPY bin bin
 COPY src src
 # Modules compiled once, for the user that runs them: a start takes half the time. Another processor can't use what this one compiled.

@@ -1,15 +1,17 @@
 // Prepares a clone for the npm scripts. Installs packages if the lock file has changed, and the real programs that commands need. With
-// `--production` it leaves out the packages for developers, more than half of all. It runs before anything is installed: plain JavaScript for
-// Node 20, without packages.
+// `--production` it leaves out the packages for developers, and the files that no server reads. It runs before anything is installed: plain
+// JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { partSets } from './part-sets.js'
+import { removeUnreadFiles } from './unread-files.js'
 
 const root = join(import.meta.dirname, '..')
-const stampFile = join(root, 'node_modules', '.taproot-setup')
-const pinnedNode = join(root, 'node_modules', '.bin', 'node')
+const packages = join(root, 'node_modules')
+const stampFile = join(packages, '.taproot-setup')
+const pinnedNode = join(packages, '.bin', 'node')
 /** What the stamp file has after the hash if only the packages of production are installed. */
 const productionMark = ' production'
 const isProduction = process.argv.includes('--production')
@@ -17,10 +19,10 @@ const isProduction = process.argv.includes('--production')
 const fingerprint = createHash('sha256')
   .update(readFileSync(join(root, 'package-lock.json')))
   .digest('hex')
-const stamp = existsSync(stampFile) && existsSync(pinnedNode) ? readFileSync(stampFile, 'utf8') : ''
-const isInstalled = stamp === fingerprint || (isProduction && stamp === fingerprint + productionMark)
+const stamp = existsSync(stampFile) ? readFileSync(stampFile, 'utf8') : ''
+const isInstalled = existsSync(pinnedNode) && (stamp === fingerprint || (isProduction && stamp === fingerprint + productionMark))
 // A clone that has the packages for developers keeps them.
-const hasDevPackages = existsSync(join(root, 'node_modules')) && !stamp.endsWith(productionMark)
+const hasDevPackages = existsSync(packages) && !stamp.endsWith(productionMark)
 if (!isInstalled) installPackages(isProduction && !hasDevPackages)
 prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[command] ?? []))])
 
@@ -30,11 +32,25 @@ prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[com
  */
 function installPackages(onlyProduction) {
   process.stdout.write('installing packages ...\n')
-  // An installation that is interrupted counts as none.
-  rmSync(stampFile, { force: true })
+  if (!onlyProduction && stamp.endsWith(productionMark)) removePackages()
+  // An installation that is interrupted counts as none. The next one has to know that files may be missing.
+  if (onlyProduction) writeStamp(productionMark)
+  else rmSync(stampFile, { force: true })
   const args = ['install', '--no-save', onlyProduction ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
   run(npmCommand(args), 'npm could not install the packages')
-  writeFileSync(stampFile, onlyProduction ? fingerprint + productionMark : fingerprint)
+  if (onlyProduction) removeUnreadFiles(packages)
+  writeStamp(onlyProduction ? fingerprint + productionMark : fingerprint)
+}
+
+function writeStamp(text) {
+  mkdirSync(packages, { recursive: true })
+  writeFileSync(stampFile, text)
+}
+
+/** Removes the packages of production: developers need the files that they lack. The Node that runs this stays. */
+function removePackages() {
+  const removed = readdirSync(packages).filter((name) => !/^(?:\.bin|node-(?:bin-)?(?:linux|darwin)-\w+)$/.test(name))
+  for (const name of removed) rmSync(join(packages, name), { recursive: true, force: true })
 }
 
 /** Returns the command of the npm that runs this script, otherwise of the npm on the path. */
