@@ -16,10 +16,10 @@ import { OwnAdvisories } from '../catalogue/index.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
 import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
+import { PackageMatches } from './matching/package-matches.ts'
 
-/** Number of packages that are compared together, and the most bytes of their advisories. */
+/** Number of packages that are compared together. */
 const packagesTogether = 500
-const maxAdvisoryBytes = 64 * 1024 * 1024
 /** The most packages that one answer compares, and the most vulnerabilities in it. */
 const maxPackages = 20_000
 const maxVulnerabilities = 50_000
@@ -70,23 +70,15 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   ])
   const remembered = known.get(key)
   if (remembered !== undefined) return remembered
-  const found = await compared({ imageContents, source, groups, own: OwnAdvisories.in(tables, groups) }, query, turn)
+  const matches = new PackageMatches({ contents: imageContents, source, groups, own: OwnAdvisories.in(tables, groups) })
+  const found = await compared({ imageContents, matches }, query, turn)
   known.set(key, found)
   return found
 }
 
-/** What packages are compared with. */
-interface AdvisoriesInUse {
-  readonly imageContents: ContentsSource
-  readonly source: AdvisorySource
-  readonly groups: readonly Uid[]
-  /** The hand-made advisories of the groups. */
-  readonly own: OwnAdvisories
-}
-
 /** Compares the packages of images with advisories. */
 async function compared(
-  { imageContents, source, groups, own }: AdvisoriesInUse,
+  { imageContents, matches }: { readonly imageContents: ContentsSource; readonly matches: PackageMatches },
   { images, states }: VulnerabilityQuery,
   turn: TaskTurn,
 ): Promise<PackageVulnerability[]> {
@@ -98,12 +90,9 @@ async function compared(
       const { packages } = await imageContents.packages({ ...query, after }, turn)
       after = packages.at(-1)
       if (after === undefined) break
-      const names = await imageContents.namesOf({ packages, distribution }, turn)
-      const made = await own.ofPackages(names, maxAdvisoryBytes)
-      const imported = made && (await source.ofPackages({ groups, names, maxBytes: maxAdvisoryBytes - made.bytes }, turn))
-      if (made === undefined || imported === undefined) throw tooLarge(`the advisories about ${digest} are too many`)
-      const all = [...imported, ...made.advisories]
-      found.push(...(await imageContents.match({ packages, distribution, advisories: all, states }, turn)))
+      const some = await matches.in({ packages, distribution, states }, turn)
+      if (some === undefined) throw tooLarge(`a package of ${digest} has too many advisories`)
+      found.push(...some)
       if (found.length > maxVulnerabilities) throw tooLarge(`the images have more than ${maxVulnerabilities} vulnerabilities`)
     }
   }

@@ -57,6 +57,11 @@ export class OwnAdvisories {
     return new OwnAdvisories(found.filter(({ records }) => records.length > 0))
   }
 
+  /** Another text after each change of these advisories. */
+  get edition(): string {
+    return JSON.stringify(this.#groups.map(({ group, change }) => [group, change]))
+  }
+
   /** Resolves with those of packages with some names, see PackageAdvisoryQuery; undefined if they have more bytes than the bound. */
   async ofPackages(
     names: readonly string[],

@@ -9,9 +9,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { compare as compareSemver } from 'semver'
-import { matchPackage, subjectOf, type Match, type ReadAdvisory } from '../../src/contents/index.ts'
-import { isFullTier } from '../support/tier.ts'
-import { advisoriesOf, packageAt } from './advisories.ts'
+import { matchPackage, subjectOf, type Match, type ReadAdvisory } from '../../../src/contents/index.ts'
+import { isFullTier } from '../../support/tier.ts'
+import { advisoriesOf, packageAt } from '../advisories.ts'
 
 interface NaiveRange {
   readonly type: string

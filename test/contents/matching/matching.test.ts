@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { Distribution } from '../../src/contents/package.ts'
+import type { Distribution } from '../../../src/contents/package.ts'
 import {
   apkAt,
   falsePositive,
@@ -15,7 +15,7 @@ import {
   vexDocument,
   wolfi,
   type Case,
-} from './advisories.ts'
+} from '../advisories.ts'
 
 const debian: Distribution = { id: 'debian', version: '12' }
 const fixedIn = (version: string): object => ranged('ECOSYSTEM', { introduced: '0' }, { fixed: version })

@@ -1,14 +1,14 @@
 import fc from 'fast-check'
 import { SemVer } from 'semver'
 import { describe, expect, test } from 'vitest'
-import { apkOrder } from '../../src/base/versions/apk-version.ts'
-import { debianOrder } from '../../src/base/versions/debian-version.ts'
-import { composerOrder, gemOrder, numbersOrder } from '../../src/base/versions/other-versions.ts'
-import { rpmOrder } from '../../src/base/versions/rpm-version.ts'
-import { goOrder, nugetOrder, semanticOrder } from '../../src/base/versions/semantic-version.ts'
-import { slowness } from '../budgets.ts'
-import { leastCpuMs } from '../support/cpu-time.ts'
-import type { VersionOrder } from '../../src/base/versions/version-order.ts'
+import { apkOrder } from '../../../src/base/versions/apk-version.ts'
+import { debianOrder } from '../../../src/base/versions/debian-version.ts'
+import { composerOrder, gemOrder, numbersOrder } from '../../../src/base/versions/other-versions.ts'
+import { rpmOrder } from '../../../src/base/versions/rpm-version.ts'
+import { goOrder, nugetOrder, semanticOrder } from '../../../src/base/versions/semantic-version.ts'
+import { slowness } from '../../budgets.ts'
+import { leastCpuMs } from '../../support/cpu-time.ts'
+import type { VersionOrder } from '../../../src/base/versions/version-order.ts'
 
 const orders = { apkOrder, debianOrder, rpmOrder, semanticOrder, goOrder, nugetOrder, gemOrder, composerOrder, numbersOrder }
 

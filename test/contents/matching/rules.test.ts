@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import type { Match } from '../../src/contents/index.ts'
-import { rules, type RuleName } from '../../src/contents/matching/rules.ts'
-import { apkAt, falsePositive, manual, matchesOf, npmAt, npmRange, osvDocument, own, packageAt, ranged, vexDocument, type Case } from './advisories.ts'
+import type { Match } from '../../../src/contents/index.ts'
+import { rules, type RuleName } from '../../../src/contents/matching/rules.ts'
+import { apkAt, falsePositive, manual, matchesOf, npmAt, npmRange, osvDocument, own, packageAt, ranged, vexDocument, type Case } from '../advisories.ts'
 
 /** One row for each rule. Undefined: the advisory says nothing. */
 const ruleRows: Readonly<Record<RuleName, readonly [Case, Pick<Match, 'state' | 'fixedVersion'> | undefined]>> = {

@@ -1,0 +1,125 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { digestOf } from '../../../src/base/digest.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
+import type { ListedPackage, PackageVulnerability } from '../../../src/cache/lists/contents-source.ts'
+import { AdvisoryReader } from '../../../src/catalogue/advisories/advisory-reader.ts'
+import { importInto } from '../../../src/catalogue/import/run-import.ts'
+import { namesOfPackages, vulnerabilitiesOfPackages } from '../../../src/contents/matching/match-packages.ts'
+import { PackageMatches, type AdvisoriesInUse } from '../../../src/contents/matching/package-matches.ts'
+import { osvDocument, packageAt, ranged } from '../advisories.ts'
+
+const [group, empty] = [trustedUid('a'.repeat(40)), trustedUid('b'.repeat(40))]
+const turn = { key: 'test', signal: AbortSignal.timeout(600_000) }
+const alpine = { id: 'alpine', version: '3.20.1' }
+const states = ['affected'] as const
+const noAdvisories = { advisories: [], bytes: 0 }
+const names = ['left', 'right', 'up', 'down'] as const
+const advisoriesPerName = 3
+
+let folder: string
+let reader: AdvisoryReader
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'taproot-matches-'))
+  const path = join(folder, 'documents.jsonl')
+  const documents = names.flatMap((name, at) =>
+    Array.from({ length: advisoriesPerName }, (_, number) => npmDocument(`CVE-2026-${at}${number}`, name, `1.${number}.0`)),
+  )
+  await writeFile(path, documents.map((document) => `${JSON.stringify(document)}\n`).join(''))
+  const options = { paths: [path], group, replace: false, nowMs: 0, onRefusal: () => expect.unreachable(), onProgress: () => undefined }
+  await importInto(async (kind) => ({ path: join(folder, kind), isNew: true }), options, turn.signal)
+  reader = new AdvisoryReader(join(folder, 'advisories'))
+})
+afterAll(async () => {
+  reader.close()
+  await rm(folder, { recursive: true })
+})
+
+function npmDocument(id: string, name: string, fixed: string): object {
+  return osvDocument('npm', name, ranged('SEMVER', { introduced: '0' }, { fixed }), { id })
+}
+
+/** What comparisons were made, and how. */
+interface Comparisons {
+  readonly use: AdvisoriesInUse
+  /** The packages that were compared, in order. */
+  readonly compared: string[]
+}
+
+/** Compares with the imported advisories. `mostBytes` bounds how many advisories are compared together. */
+function comparisons({ mostBytes = Infinity }: { readonly mostBytes?: number } = {}): Comparisons {
+  const compared: string[] = []
+  const contents: AdvisoriesInUse['contents'] = {
+    namesOf: async (question) => namesOfPackages(question),
+    match: async (question) => {
+      compared.push(...question.packages.map(({ purl }) => purl))
+      return vulnerabilitiesOfPackages(question)
+    },
+  }
+  const source: AdvisoriesInUse['source'] = {
+    groups: () => reader.groups(),
+    ofPackages: async (query) => reader.ofPackages({ ...query, maxBytes: Math.min(query.maxBytes, mostBytes) }),
+  }
+  const own = { edition: '', ofPackages: async () => noAdvisories }
+  return { compared, use: { contents, source, groups: [group], own } }
+}
+
+function listed(name: string, version: string, image: number): ListedPackage {
+  return { ...packageAt(`pkg:npm/${name}@${version}`), digest: digestOf(Buffer.from(String(image))), locations: [`/${image}/${name}`] }
+}
+
+const naive = (packages: readonly ListedPackage[]): PackageVulnerability[] => {
+  const advisories = reader.ofPackages({ groups: [group], names: [...names], maxBytes: Infinity }) ?? []
+  return vulnerabilitiesOfPackages({ packages, distribution: alpine, advisories, states })
+}
+
+describe('packages of many images', () => {
+  test('are compared once each, and the answer is that of a comparison of their own', async () => {
+    const image = fc.array(fc.tuple(fc.constantFrom(...names, 'unknown'), fc.nat({ max: 3 })), { maxLength: 6 })
+    await fc.assert(
+      fc.asyncProperty(fc.array(image, { minLength: 1, maxLength: 8 }), async (images) => {
+        const { use, compared } = comparisons()
+        for (const [at, some] of images.entries()) {
+          const packages = some.map(([name, minor]) => listed(name, `1.${minor}.0`, at))
+          expect(await new PackageMatches(use).in({ packages, distribution: alpine, states }, turn)).toEqual(naive(packages))
+        }
+        expect(compared).toHaveLength(new Set(images.flat().map(String)).size)
+      }),
+    )
+  })
+
+  test('are compared again for other groups with advisories, hand-made advisories, states, distributions and catalogues', async () => {
+    const { use, compared } = comparisons()
+    const packages = [listed('left', '1.0.0', 1)]
+    const question = { packages, distribution: alpine, states }
+    const found = (some: AdvisoriesInUse, more: object = {}): Promise<unknown> => new PackageMatches(some).in({ ...question, ...more }, turn)
+    expect(await found(use)).toHaveLength(advisoriesPerName - 1)
+    // A group without advisories changes nothing.
+    expect(await found({ ...use, groups: [group, empty] })).toHaveLength(advisoriesPerName - 1)
+    expect(compared).toHaveLength(1)
+    expect(await found({ ...use, groups: [empty] })).toEqual([])
+    await found({ ...use, own: { ...use.own, edition: 'other' } })
+    await found(use, { states: ['fixed'] })
+    await found(use, { distribution: { id: 'debian', version: '12' } })
+    await found({ ...use, source: { ...use.source } })
+    expect(compared).toHaveLength(6)
+    await found(use)
+    expect(compared).toHaveLength(6)
+  })
+
+  test('are compared in parts if their advisories are too large together', async () => {
+    const packages = names.map((name) => listed(name, '1.0.0', 1))
+    const bytes = names.map((name) => {
+      const found = reader.ofPackages({ groups: [group], names: [name], maxBytes: Infinity }) ?? []
+      return found.reduce((sum, { body, osv = '' }) => sum + body.length + osv.length, 0)
+    })
+    const [most, least] = [Math.max(...bytes), Math.min(...bytes)]
+    const answer = (mostBytes: number): Promise<unknown> =>
+      new PackageMatches(comparisons({ mostBytes }).use).in({ packages, distribution: alpine, states }, turn)
+    expect(await answer(most)).toEqual(naive(packages))
+    expect(await answer(least - 1)).toBeUndefined()
+  })
+})
