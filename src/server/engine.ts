@@ -22,7 +22,16 @@ import type { Tracing } from '../base/tracing.ts'
 import type { Uid } from '../base/uid.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { ContentsJob, LifeCycleDeprecation, ScannerReports, Segments, VulnerabilityCounts, imageFacts, vulnerabilitiesIn } from '../contents/index.ts'
+import {
+  ContentsJob,
+  LifeCycleDeprecation,
+  ScannerReports,
+  Segments,
+  VulnerabilityCounts,
+  imageFacts,
+  recordedVulnerabilities,
+  vulnerabilitiesIn,
+} from '../contents/index.ts'
 import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -200,6 +209,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     content: upstream === undefined ? undefined : contentSource(upstream),
     imageContents,
     vulnerabilitiesIn: (image, turn) => vulnerabilitiesIn(services, image, turn),
+    recordedVulnerabilities: (tag, signal) => recordedVulnerabilities(services, tag, signal),
     imageFacts: (repo, images, turn) => imageFacts(services, { repo, images }, turn),
     pullTrials: upstream === undefined ? undefined : pullTrials(() => services, { upstream, trustedRoot: options.trustedRoot }),
     scannerReports:

@@ -57,6 +57,14 @@ export interface ImageVulnerability {
   readonly aliases: readonly string[]
 }
 
+/** A tag of a repo at the end of a day. */
+export interface TagDay {
+  readonly repo: Uid
+  readonly name: string
+  /** Whole days since 1970. */
+  readonly date: number
+}
+
 /** A vulnerability in an image, as far as a decision about a pull needs it. */
 export interface DecisiveVulnerability {
   /** Its id, and then its other names. */

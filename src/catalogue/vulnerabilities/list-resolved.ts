@@ -3,7 +3,6 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { Digest } from '../../base/digest.ts'
 import { DomainError, maxViolations } from '../../base/errors.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
-import type { Uid } from '../../base/uid.ts'
 import type { ImageVulnerability } from '../../cache/lists/contents-source.ts'
 import { turnOf, type Handler, type Services } from '../../engine/services.ts'
 import {
@@ -13,17 +12,23 @@ import {
 } from '../../gen/taproot/advisory/v2/advisory_pb.ts'
 import { answerTooLarge } from '../advisories/visible-advisories.ts'
 import { dayMs, daysOf, imagesOf, maxReportBytes, reportTooLarge, type DayRange, type NamedImage } from './report-images.ts'
-import { historyAt, readHistory } from '../../registry/index.ts'
+import { heldManifest, historyAt, readHistory } from '../../registry/index.ts'
 
 /** The most moves of a tag in one answer. */
 const maxMoves = 1_000
 
-/** A day on which a tag began to point to other content. */
+/** An image that a tag pointed to at the end of a day. */
+interface TaggedImage extends NamedImage {
+  readonly digest: Digest
+  /** Whole days since 1970. */
+  readonly date: number
+}
+
+/** A day, counted from the first one, on which a tag began to point to other content. */
 interface ImageChange {
-  readonly repo: Uid
   readonly day: number
-  readonly from: Digest
-  readonly to: Digest
+  readonly from: TaggedImage
+  readonly to: TaggedImage
 }
 
 /** Returns the days at whose end an image was another one than a day before. */
@@ -41,7 +46,9 @@ async function changesOf(
   const changes: ImageChange[] = []
   let from = before === '' ? undefined : before
   for (const [day, to] of ends) {
-    if (from !== undefined && from !== to) changes.push({ repo, day, from, to })
+    const date = firstMs / dayMs + day
+    if (from !== undefined && from !== to)
+      changes.push({ day, from: { repo, tag: name, digest: from, date: date - 1 }, to: { repo, tag: name, digest: to, date } })
     from = to
   }
   return changes
@@ -52,20 +59,27 @@ function tooManyMoves(image: string): DomainError {
   return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', subject: image, description }], { reason: 'ANSWER_TOO_LARGE' })
 }
 
-/** Resolves with the vulnerabilities of the images in the changes, by `<repo>@<digest>`. Rejects with code 9 that names images whose contents are not known. */
+/** Resolves with the vulnerabilities in an image, as known now. If the image is gone, with those that were recorded for its tag; undefined if they are not known. */
 async function contentsOf(
-  { vulnerabilitiesIn }: Services,
-  changes: readonly ImageChange[],
+  services: Services,
+  { repo, tag: name, digest, date }: TaggedImage,
   turn: TaskTurn,
-): Promise<ReadonlyMap<string, readonly ImageVulnerability[]>> {
-  const found = new Map<string, readonly ImageVulnerability[]>()
+): Promise<readonly ImageVulnerability[] | undefined> {
+  const found = await services.vulnerabilitiesIn({ repo, digest }, turn)
+  if (found !== undefined || (await heldManifest(services, { repo, digest }, turn.signal)) !== undefined) return found
+  return services.recordedVulnerabilities({ repo, name, date }, turn.signal)
+}
+
+type KnownContents = ReadonlyMap<TaggedImage, readonly ImageVulnerability[]>
+
+/** Resolves with the vulnerabilities of the images in the changes. Rejects with code 9 that names images whose contents are not known. */
+async function allContents(services: Services, changes: readonly ImageChange[], turn: TaskTurn): Promise<KnownContents> {
+  const found = new Map<TaggedImage, readonly ImageVulnerability[]>()
   const unknown = new Set<string>()
-  for (const { repo, digest } of changes.flatMap(({ repo, from, to }) => [from, to].map((digest) => ({ repo, digest })))) {
-    const name = `${repo}@${digest}`
-    if (found.has(name) || unknown.has(name)) continue
-    const contents = await vulnerabilitiesIn({ repo, digest }, turn)
-    if (contents === undefined) unknown.add(name)
-    else found.set(name, contents)
+  for (const image of changes.flatMap(({ from, to }) => [from, to])) {
+    const contents = await contentsOf(services, image, turn)
+    if (contents === undefined) unknown.add(`${image.repo}@${image.digest}`)
+    else found.set(image, contents)
   }
   if (unknown.size === 0) return found
   const violations = [...unknown]
@@ -80,11 +94,11 @@ export const listResolvedVulnsReports: Handler = async (services, context, messa
   const range = daysOf(request)
   const images = imagesOf(services, context, request.imageRefs)
   const changes = (await Promise.all(images.map((image) => changesOf(services, image, { range, signal: context.signal })))).flat()
-  const contents = await contentsOf(services, changes, turnOf(context))
+  const contents = await allContents(services, changes, turnOf(context))
   const resolved = Array.from({ length: range.days }, () => new Map<string, ImageVulnerability>())
-  for (const { repo, day, from, to } of changes) {
-    const left = new Set(contents.get(`${repo}@${to}`)?.map(({ id }) => id))
-    for (const one of contents.get(`${repo}@${from}`) ?? []) if (!left.has(one.id)) resolved[day]?.set(one.id, one)
+  for (const { day, from, to } of changes) {
+    const left = new Set(contents.get(to)?.map(({ id }) => id))
+    for (const one of contents.get(from) ?? []) if (!left.has(one.id)) resolved[day]?.set(one.id, one)
   }
   const all = resolved.flatMap((ofDay) => [...ofDay.values()])
   const source = all.length === 0 ? undefined : services.catalogue('vulnerabilities')

@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { answerTooLarge, dayMs, daysOf, imagesOf, maxReportBytes, reportTooLarge, type DayRange, type NamedImage } from '../../catalogue/index.ts'
+import type { ImageVulnerability, TagDay } from '../../cache/lists/contents-source.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import {
   ListVulnCountReportsResponseSchema,
@@ -38,6 +39,17 @@ function stateAt(months: ReadonlyMap<string, TagStates>, date: number): CountedS
   // Each month repeats what holds at its start, but not at its first moment.
   const earlier = monthsBefore(month).map((one) => months.get(one)?.at(-1)?.state)
   return stateOn(months.get(month) ?? [], day) ?? earlier.find((state) => state !== undefined)
+}
+
+/** Resolves with the vulnerabilities that were recorded for a tag at the end of a day, without aliases. Undefined if they were not known, or too many to keep. */
+export async function recordedVulnerabilities(
+  services: Services,
+  { repo, name: tag, date }: TagDay,
+  signal: AbortSignal,
+): Promise<readonly ImageVulnerability[] | undefined> {
+  const months = await monthsOf(services, { image: { repo, tag }, range: { firstMs: date * dayMs, days: 1 } }, signal)
+  const state = stateAt(months, date)
+  return state?.kind === 'known' && state.severities !== undefined ? [...state.severities.keys()].map((id) => ({ id, aliases: [] })) : undefined
 }
 
 /** Returns the counts of a state, the worst severity first. */

@@ -8,9 +8,10 @@ import type { OwnAdvisories } from '../../catalogue/index.ts'
 
 /** The most bytes of advisories that are compared together. */
 const maxAdvisoryBytes = 64 * 1024 * 1024
-/** The most packages to remember for each catalogue. A vulnerability takes as much memory as some packages without one. */
-const rememberedPackages = 200_000
-const vulnerabilityWeight = 4
+/** The most bytes to remember for each catalogue, and about what a package and a vulnerability take. */
+const rememberedBytes = 128 * 1024 * 1024
+const packageBytes = 250
+const vulnerabilityBytes = 600
 
 /** A vulnerability in a package, whichever image has the package. */
 type PackageMatch = Omit<PackageVulnerability, 'found'>
@@ -39,7 +40,7 @@ export class PackageMatches {
   constructor(use: AdvisoriesInUse) {
     this.#use = use
     const { source, groups } = use
-    this.#known = remembered.get(source) ?? new RecentMap(rememberedPackages, (found) => Math.max(1, found.length * vulnerabilityWeight))
+    this.#known = remembered.get(source) ?? new RecentMap(rememberedBytes, (found) => packageBytes + found.length * vulnerabilityBytes)
     remembered.set(source, this.#known)
     // Repos of several groups share what is found in the groups that have advisories.
     const withAdvisories = new Set(source.groups())
