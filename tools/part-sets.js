@@ -4,6 +4,7 @@ export const partSets = {
     'actionlint',
     'compose-config',
     'crane',
+    'cyclonedx-schema',
     'etcd',
     'etcdutl',
     'gitops-health',

@@ -16,6 +16,7 @@ export type PartName =
   | 'cosign'
   | 'crane'
   | 'ctr'
+  | 'cyclonedx-schema'
   | 'debootstrap'
   | 'etcd'
   | 'etcdctl'

@@ -43,6 +43,11 @@ const parts = {
   cosign: { goPackage: 'github.com/sigstore/cosign/v3/cmd/cosign' },
   crane: { goPackage: 'github.com/google/go-containerregistry/cmd/crane' },
   ctr: containerd('ctr'),
+  // The file bom-1.6.schema.json of github.com/CycloneDX/specification at commit b29bae6.
+  'cyclonedx-schema': {
+    file: 'cyclonedx/schema/_res/bom-1.6.SNAPSHOT.schema.json',
+    sha256: '83821ba49aa366ad1f1d16c34837d05edd010f036f652e310db1c77d57b37c58',
+  },
   debootstrap: { debianPackage: 'debootstrap' },
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
   etcdctl: { goPackage: 'go.etcd.io/etcd/etcdctl/v3' },

@@ -23,8 +23,25 @@ function analysisOf({ state, note }: Vulnerability, { fix }: VulnMatch): object 
   }
 }
 
+/** The longest version that the form has, in characters. */
+const maxVersion = 1_024
+
+/** True if the form can have a version. */
+function isVersion(version: string): boolean {
+  return version !== '' && version.length <= maxVersion
+}
+
 function affectedOf({ purl, version }: Package): object {
-  return { ref: purl, ...(version === '' ? {} : { versions: [{ version, status: 'affected' }] }) }
+  return { ref: purl, ...(isVersion(version) ? { versions: [{ version, status: 'affected' }] } : {}) }
+}
+
+/** Returns a web address as RFC 3986 writes it; nothing for another text. References of advisories may be any text, and browsers accept more than the form does. */
+function addressOf(text: string): string[] {
+  const url = URL.parse(text)
+  if (url === null || !['http:', 'https:'].includes(url.protocol)) return []
+  const { origin, pathname, search, hash } = url
+  const rest = `${pathname}${search}${hash.slice(0, 1)}${hash.slice(1).replaceAll('#', '%23')}`
+  return [origin + rest.replaceAll(/["<>\\^`{|}[\]]|%(?![\dA-Fa-f]{2})/g, encodeURIComponent)]
 }
 
 function vulnerabilityOf(match: VulnMatch, vulnerability: Vulnerability): object {
@@ -33,6 +50,7 @@ function vulnerabilityOf(match: VulnMatch, vulnerability: Vulnerability): object
   const ratings = match.cvss.map(({ version, score, vector }) => ({ score, method: methods[version] ?? 'other', vector }))
   const [first = {}, ...others] = ratings
   const versions = match.fix?.versions ?? []
+  const advisories = match.relatedUrls.flatMap(addressOf).map((url) => ({ url }))
   return {
     'bom-ref': `${id} ${found?.purl ?? ''}`,
     id,
@@ -42,7 +60,7 @@ function vulnerabilityOf(match: VulnMatch, vulnerability: Vulnerability): object
     ratings: [{ ...first, severity }, ...others],
     ...(match.description === '' ? {} : { description: match.description }),
     ...(versions.length === 0 ? {} : { recommendation: `Update ${found?.name ?? ''} to ${versions.join(', ')}` }),
-    ...(match.relatedUrls.length === 0 ? {} : { advisories: match.relatedUrls.map((url) => ({ url })) }),
+    ...(advisories.length === 0 ? {} : { advisories }),
     analysis: analysisOf(vulnerability, match),
     affects: found === undefined ? [] : [affectedOf(found)],
   }
@@ -71,7 +89,7 @@ export function cycloneDxReport(report: VulnReport, name: string): Uint8Array {
     },
     components: [...components.values()].map((found) => ({
       ...{ type: 'library', 'bom-ref': found.purl, name: found.name, purl: found.purl },
-      ...(found.version === '' ? {} : { version: found.version }),
+      ...(isVersion(found.version) ? { version: found.version } : {}),
     })),
     compositions: [{ aggregate: isComplete(report) ? 'complete' : 'incomplete', vulnerabilities: [...byPair.keys()] }],
     vulnerabilities: [...byPair.values()].map(({ match, vulnerability }) => vulnerabilityOf(match, vulnerability)),
