@@ -7,7 +7,9 @@ export const partSets = {
     'cyclonedx-schema',
     'etcd',
     'etcdutl',
+    'fish',
     'gitops-health',
+    'go-versions',
     'grpcurl',
     'helm',
     'history-checker',
@@ -20,12 +22,15 @@ export const partSets = {
     'receiver-go',
     'receiver-python',
     'registry',
+    'rpm',
     'scim2-tester',
     'skopeo',
+    'zsh',
   ],
   clients: [
     ...[
       'base-image-arm64',
+      'base-image',
       'buildah',
       'collector',
       'containerd',
@@ -45,6 +50,7 @@ export const partSets = {
       'registry',
       'runc',
       'skopeo',
+      'syft',
     ],
   ],
   cluster: [

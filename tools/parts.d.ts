@@ -21,7 +21,9 @@ export type PartName =
   | 'etcd'
   | 'etcdctl'
   | 'etcdutl'
+  | 'fish'
   | 'gitops-health'
+  | 'go-versions'
   | 'grpcurl'
   | 'helm'
   | 'history-checker'
@@ -48,9 +50,12 @@ export type PartName =
   | 'receiver-python'
   | 'regctl'
   | 'registry'
+  | 'rpm'
   | 'runc'
   | 'scim2-tester'
   | 'skopeo'
+  | 'syft'
+  | 'zsh'
 
 /** Finds the part, or builds, fetches or installs it once. Blocks meanwhile. Throws TypeError for an unknown name. */
 export function ensurePart(name: PartName): Part

@@ -52,7 +52,9 @@ const parts = {
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
   etcdctl: { goPackage: 'go.etcd.io/etcd/etcdctl/v3' },
   etcdutl: { goPackage: 'go.etcd.io/etcd/etcdutl/v3' },
+  fish: { debianPackage: 'fish' },
   'gitops-health': { goPackage: '.' },
+  'go-versions': { goPackage: '.' },
   grpcurl: { goPackage: 'github.com/fullstorydev/grpcurl/cmd/grpcurl' },
   helm: { folder: 'kubectl-layer', archive: 'lib/layer.zip', entry: 'helm/helm' },
   'history-checker': { goPackage: '.' },
@@ -85,9 +87,12 @@ const parts = {
   regctl: { goPackage: 'github.com/regclient/regclient/cmd/regctl' },
   // Other programs have this name too, so an installed one is not used.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
+  rpm: { debianPackage: 'rpm' },
   runc: { debianPackage: 'runc' },
   'scim2-tester': { python: '3.11' },
   skopeo: { debianPackage: 'skopeo' },
+  syft: { goPackage: 'github.com/anchore/syft/cmd/syft' },
+  zsh: { debianPackage: 'zsh' },
 }
 
 /**

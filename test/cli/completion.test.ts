@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -8,7 +8,7 @@ import { completionsOf } from '../../src/cli/client/completion.ts'
 import { clientCommands } from '../../src/cli/client-program.ts'
 import { freshDirectory } from '../e2e/process/harness/taproot-process.ts'
 import { programEnvironment } from '../support/parts/own-program.ts'
-import { skipFor } from '../support/parts/require-part.ts'
+import { requirePart } from '../support/parts/require-part.ts'
 
 const program = new Command('taproot')
 for (const command of clientCommands('taproot')) program.addCommand(command)
@@ -42,9 +42,14 @@ const sessions = {
   ],
   fish: ['fish', '--no-config', '-c', "taproot completion fish | source; complete -C 'taproot get groups -o ya'"],
 } as const
+const shells = [
+  ['bash', sessions.bash],
+  ['zsh', sessions.zsh],
+  ['fish', sessions.fish],
+] as const
 
-test.for(Object.entries(sessions))('%s completes a command line with the script', async ([shell, [program, ...words]]) => {
-  if (spawnSync(program, ['--version']).error !== undefined) skipFor(`${shell} is not installed`)
+test.for(shells)('%s completes a command line with the script', async ([shell, [program, ...words]]) => {
+  if (shell !== 'bash') requirePart(shell)
   const folder = await freshDirectory()
   const own = join(folder, 'taproot')
   await writeFile(own, `#!/bin/sh\nexec ${resolve(import.meta.dirname, '../../bin/taproot.js')} "$@"\n`)

@@ -12,7 +12,7 @@ import { pep440Order } from '../../../src/base/versions/pep440-version.ts'
 import { rpmOrder } from '../../../src/base/versions/rpm-version.ts'
 import { goOrder, semanticOrder } from '../../../src/base/versions/semantic-version.ts'
 import type { VersionOrder } from '../../../src/base/versions/version-order.ts'
-import { skipFor } from '../../support/parts/require-part.ts'
+import { requirePart, skipFor } from '../../support/parts/require-part.ts'
 import { campaignLength } from '../../soak/factor.ts'
 
 const pairs = campaignLength({ short: 200, full: 10_000 })
@@ -49,7 +49,7 @@ async function byRpm(all: readonly Pair[]): Promise<number[]> {
   const script = `for line in io.lines("${join(folder, 'pairs')}") do local one, other = line:match("(%S+) (%S+)") io.write(rpm.vercmp(one, other), ' ') end`
   await writeFile(join(folder, 'compare.lua'), script)
   return (
-    linesOf('rpm', ['--eval', `%{lua: dofile("${join(folder, 'compare.lua')}")}`])[0]
+    linesOf(requirePart('rpm'), ['--eval', `%{lua: dofile("${join(folder, 'compare.lua')}")}`])[0]
       ?.trim()
       .split(' ')
       .map(Number) ?? []
@@ -77,18 +77,7 @@ public class Compare { public static void main(String[] args) throws Exception {
   return linesOf('java', ['-cp', `${mavenJars}/*`, 'Compare.java'], { cwd: folder }).map(Number)
 }
 
-async function byGo(all: readonly Pair[]): Promise<number[]> {
-  const source = `package main
-import ("bufio"; "fmt"; "os"; "strings"; "golang.org/x/mod/semver")
-func main() { lines := bufio.NewScanner(os.Stdin); for lines.Scan() { pair := strings.Fields(lines.Text()); fmt.Println(semver.Compare(pair[0], pair[1])) } }`
-  const folder = await folderWith({ 'main.go': source, 'go.mod': 'module compare\n\ngo 1.22\n\nrequire golang.org/x/mod v0.37.0\n' })
-  const { status, error } = spawnSync('go', ['build', '-mod=mod', '-o', 'compare', '.'], {
-    cwd: folder,
-    env: { ...process.env, GOPROXY: 'off', GONOSUMDB: '*' },
-  })
-  if (error !== undefined || status !== 0) skipFor('go cannot build a program with golang.org/x/mod')
-  return linesOf(join(folder, 'compare'), [], { input: inputOf(all) }).map(Number)
-}
+const byGo = (all: readonly Pair[]): number[] => linesOf(requirePart('go-versions'), [], { input: inputOf(all) }).map(Number)
 
 const byNpm = (all: readonly Pair[]): number[] => all.map(([one, other]) => new SemVer(one).compare(other))
 

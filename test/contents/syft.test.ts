@@ -1,0 +1,106 @@
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { gunzipSync } from 'node:zlib'
+import { PackageURL } from 'packageurl-js'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { digestOf, hexOf } from '../../src/base/digest.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
+import { runClient } from '../support/parts/run-client.ts'
+import { describeWithParts } from '../support/parts/require-part.ts'
+import { isFullTier } from '../support/tier.ts'
+import { bytesOf, configType, layerType, purlsIn, TestRepo, type TestLayer } from './reading-repo.ts'
+
+const run = promisify(execFile)
+const tarType = 'application/vnd.oci.image.layer.v1.tar'
+const checkout = join(import.meta.dirname, '..', '..')
+
+/** syft takes minutes to build, so only the full tier has it. */
+const describeWithSyft: typeof describeWithParts = (...suite) => void (isFullTier && describeWithParts(...suite))
+
+/** A blob of an OCI layout. */
+function blobIn(layout: string, digest: string): string {
+  return join(layout, 'blobs', 'sha256', digest.replace('sha256:', ''))
+}
+
+/** Resolves with the layers of the first image in the archive of an OCI layout. */
+async function layersOf(archive: string, folder: string): Promise<TestLayer[]> {
+  await run('tar', ['-xf', archive, '-C', folder])
+  const json = async (path: string): Promise<unknown> => JSON.parse(await readFile(path, 'utf8'))
+  // Casts of the form of a layout.
+  const index = (await json(join(folder, 'index.json'))) as { manifests: { digest: string }[] }
+  const manifest = (await json(blobIn(folder, index.manifests[0]?.digest ?? ''))) as { layers: { digest: string; mediaType: string }[] }
+  return Promise.all(manifest.layers.map(async ({ digest, mediaType }) => ({ bytes: await readFile(blobIn(folder, digest)), mediaType })))
+}
+
+/** Resolves with a layer that tar makes. */
+async function layerFrom(cwd: string, args: readonly string[]): Promise<TestLayer> {
+  const { stdout } = await run('tar', ['-cz', ...args], { cwd, encoding: 'buffer', maxBuffer: 1024 ** 3 })
+  return { bytes: stdout, mediaType: layerType }
+}
+
+/** Writes an image as an OCI layout. */
+async function writeLayout(folder: string, { manifest, blobs }: { manifest: Buffer; blobs: readonly Buffer[] }): Promise<void> {
+  await mkdir(join(folder, 'blobs', 'sha256'), { recursive: true })
+  for (const bytes of [manifest, ...blobs]) await writeFile(join(folder, 'blobs', 'sha256', hexOf(digestOf(bytes))), bytes)
+  const mediaType = 'application/vnd.oci.image.manifest.v1+json'
+  await writeFile(join(folder, 'index.json'), bytesOf({ schemaVersion: 2, manifests: [{ mediaType, digest: digestOf(manifest), size: manifest.length }] }))
+  await writeFile(join(folder, 'oci-layout'), bytesOf({ imageLayoutVersion: '1.0.0' }))
+}
+
+/** Returns what identifies a package: type, namespace, name and version. Of the qualifiers, tools use different ones. */
+function identityOf(purl: string): string {
+  const { type, namespace, name, version } = PackageURL.fromString(purl)
+  return `${type}/${namespace ?? ''}/${name}@${version ?? ''}`
+}
+
+describeWithSyft(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the packages of a real image', (parts) => {
+  let host: TestHost
+  let folder: string
+  beforeAll(async () => {
+    host = await startTestHost({ upstream: startDiskUpstream })
+    folder = await mkdtemp(join(tmpdir(), 'taproot-syft-'))
+  })
+  afterAll(async () => {
+    await host.stop()
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  // docs/images.md#compared-with-syft
+  test('of Debian, PyPI, Go and npm are those that syft finds', async () => {
+    const repo = new TestRepo(host)
+    const base = join(folder, 'base')
+    await mkdir(base)
+    const found = await run('find', ['node_modules', '-name', 'package.json'], { cwd: checkout, maxBuffer: 1024 ** 3 })
+    await writeFile(join(folder, 'files'), found.stdout)
+    const { crane = '', etcd = '', 'scim2-tester': python = '' } = parts
+    const layers = [
+      ...(await layersOf(parts['base-image'] ?? '', base)),
+      await layerFrom(dirname(python), ['venv']),
+      await layerFrom(dirname(crane), [basename(crane), '-C', dirname(etcd), basename(etcd)]),
+      await layerFrom(checkout, ['-T', join(folder, 'files')]),
+    ]
+    const diffIds = layers.map(({ bytes, mediaType }) => digestOf(mediaType === tarType ? bytes : gunzipSync(bytes)))
+    const config = bytesOf({ os: 'linux', architecture: 'amd64', rootfs: { type: 'layers', diff_ids: diffIds }, config: {} })
+    const image = await repo.pushWith({ config, configMediaType: configType, layers })
+    const layout = join(folder, 'layout')
+    await writeLayout(layout, { manifest: image.bytes, blobs: [config, ...layers.map(({ bytes }) => bytes)] })
+    const scanned = await runClient('syft', ['scan', `oci-dir:${layout}`, '-o', 'json', '-q'], {
+      timeoutMs: 600_000,
+      own: (home) => ({ HOME: home, SYFT_CHECK_FOR_APP_UPDATE: 'false' }),
+    })
+    expect(scanned).toMatchObject({ code: 0 })
+    const { artifacts } = JSON.parse(scanned.stdout) as { artifacts: { purl: string }[] } // of the report of syft
+    const theirs = new Set(artifacts.flatMap(({ purl }) => (purl === '' ? [] : [identityOf(purl)])))
+    const [contents] = await repo.read(image)
+    const ours = new Set((contents === undefined ? [] : purlsIn(contents)).map(identityOf))
+    expect([...ours].filter((one) => !theirs.has(one))).toEqual([])
+    const missing = [...theirs].filter((one) => !ours.has(one))
+    // The differences that the page names: what no package manager installed, and files with a name and no version.
+    expect(missing.filter((one) => !one.startsWith('generic/') && !one.endsWith('@'))).toEqual([])
+    expect(theirs.size).toBeGreaterThan(900)
+    expect(missing.length).toBeLessThan(theirs.size / 50)
+  })
+})
