@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { readKubeconfig, type Environment, type KubeAccess } from './kubeconfig.ts'
+import { readKubeconfig, type ExecVariables, type KubeAccess } from './kubeconfig.ts'
 
 /**
  * Address of the API server, and the credential to use:
@@ -9,7 +9,7 @@ import { readKubeconfig, type Environment, type KubeAccess } from './kubeconfig.
  */
 export type KubeEndpoint =
   | { readonly from: 'service-account'; readonly host: string; readonly port: string; readonly directory: string }
-  | { readonly from: 'kubeconfig'; readonly file: string; readonly context?: string; readonly environment: Environment }
+  | { readonly from: 'kubeconfig'; readonly file: string; readonly context?: string; readonly environment: ExecVariables }
   | { readonly from: 'token'; readonly server: string; readonly ca: string; readonly token: string }
 
 /** Returns the API server of an endpoint, and the credentials. Throws if they cannot be read, or the URL or proxy is not one that works. */

@@ -23,7 +23,7 @@ export interface KubeCluster {
 export interface ExecPlugin {
   readonly command: string
   readonly args: readonly string[]
-  readonly env: Environment
+  readonly env: ExecVariables
   /** The version of `ExecCredential`, such as `client.authentication.k8s.io/v1`. */
   readonly apiVersion: string
   /** The API server, if the program is to know it. */
@@ -52,10 +52,10 @@ export interface KubeAccess {
 type Fields = Readonly<Record<string, unknown>>
 
 /** Variables of a process. */
-export type Environment = Readonly<Record<string, string | undefined>>
+export type ExecVariables = Readonly<Record<string, string | undefined>>
 
 /** Reads a context of a kubeconfig file; the current one if none is named. Throws if it cannot be read, or has no such context with cluster and user. */
-export function readKubeconfig({ file, context, environment }: { file: string; context?: string; environment: Environment }): KubeAccess {
+export function readKubeconfig({ file, context, environment }: { file: string; context?: string; environment: ExecVariables }): KubeAccess {
   const config = fieldsOf(parse(readFileSync(file, 'utf8')))
   const chosen = namedIn(config, 'context', context ?? textIn(config, 'current-context'))
   const cluster = namedIn(config, 'cluster', textIn(chosen, 'cluster'))
