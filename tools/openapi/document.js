@@ -1,4 +1,5 @@
 // OpenAPI 3.1 documents of the REST API, from the schema. Version 2 has one, and so have the methods of version 1 that call those of version 2.
+import { readFileSync } from 'node:fs'
 import { createFileRegistry, fromBinary } from '@bufbuild/protobuf'
 import { FieldMaskSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 import { getComments } from '@bufbuild/protoplugin'
@@ -17,6 +18,9 @@ function commentsOf(image) {
   const texts = parts.map(([name, type]) => [name, getComments(type).leading?.trim().replaceAll(/\s+/g, ' ') ?? ''])
   return new Map(texts.filter(([, text]) => text !== ''))
 }
+
+/** The examples of operations of version 2, which test/conformance/walk/examples.test.ts sends to a server and records. */
+const recorded = JSON.parse(readFileSync(new URL('examples.json', import.meta.url), 'utf8'))
 
 const camelCase = (snake) => snake.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase())
 const lowerFirst = (text) => text.charAt(0).toLowerCase() + text.slice(1)
@@ -147,6 +151,25 @@ function answersOf(schemas, row, { isStreamed }) {
   }
 }
 
+/** Adds the example of an operation to its parameters, its request body and its answer. */
+function withExample(operation, { path = {}, query = {}, body, answer }) {
+  const values = { path, query }
+  const parameters = operation.parameters.map((parameter) => {
+    const example = values[parameter.in]?.[parameter.name]
+    return example === undefined ? parameter : { ...parameter, example: parameter.schema.type === 'array' ? [example] : example }
+  })
+  const { requestBody, responses } = operation
+  const answered = responses[200].content['application/json']
+  return {
+    ...operation,
+    parameters,
+    ...(body !== undefined && {
+      requestBody: { ...requestBody, content: { 'application/json': { ...requestBody.content['application/json'], example: body } } },
+    }),
+    responses: { ...responses, 200: { ...responses[200], content: { ...responses[200].content, 'application/json': { ...answered, example: answer } } } },
+  }
+}
+
 function operationOf(schemas, row, { binding, variables, isStreamed, operationId }) {
   const { service, rpc, input } = row
   const parts = variables.filter(({ text }) => binding.template.includes(text))
@@ -208,7 +231,7 @@ function withRoots(routes) {
   })
 }
 
-function pathsOf(schemas, rows) {
+function pathsOf(schemas, rows, examples) {
   const paths = {}
   const streamed = new Set(rows.filter(({ streaming }) => streaming).flatMap(({ http }) => http.map(({ verb, template }) => `${verb} ${template}`)))
   for (const route of withRoots(routesOf(rows.filter(({ streaming }) => !streaming)))) {
@@ -217,7 +240,8 @@ function pathsOf(schemas, rows) {
     for (const { text, name } of variables) path = path.replace(text, `{${name}}`)
     const operation = operationOf(schemas, row, { ...route, isStreamed: streamed.has(`${binding.verb} ${binding.template}`) })
     if (route.without !== undefined) operation.parameters = operation.parameters.filter(({ name }) => !route.without.includes(name))
-    paths[path] = { ...paths[path], [binding.verb.toLowerCase()]: operation }
+    const example = examples[route.operationId]
+    paths[path] = { ...paths[path], [binding.verb.toLowerCase()]: example === undefined ? operation : withExample(operation, example) }
   }
   return Object.fromEntries(Object.entries(paths).sort(([one], [other]) => (one < other ? -1 : 1)))
 }
@@ -246,9 +270,9 @@ const errorDetailSchema = {
   additionalProperties: true,
 }
 
-function documentOf(comments, { title, about, rows, version }) {
+function documentOf(comments, { title, about, rows, version, examples = {} }) {
   const schemas = new Schemas(comments)
-  const paths = pathsOf(schemas, rows)
+  const paths = pathsOf(schemas, rows, examples)
   const services = [...new Set(rows.map(({ service }) => service))].sort()
   const tags = services.map((service) => ({ name: shortName(service), description: comments.get(service) ?? '' }))
   return {
@@ -275,7 +299,10 @@ export function openApiDocuments(image, version) {
   const about = 'Groups, identities, roles and role bindings, repos and tags, advisories, library artifacts, and events of container registries.'
   const paths = 'Requests also take `path:demo/web/ci`, a path of names, where they take the uid of a group, repo, role or identity provider.'
   return new Map([
-    ['src/server/openapi/v2', documentOf(comments, { title: 'Taproot', about: `${about} ${paths}`, version, rows: methods.filter((row) => !isMapped(row)) })],
+    [
+      'src/server/openapi/v2',
+      documentOf(comments, { title: 'Taproot', about: `${about} ${paths}`, version, rows: methods.filter((row) => !isMapped(row)), examples: recorded }),
+    ],
     [
       'src/server/openapi/v1',
       documentOf(comments, { title: 'Taproot, version 1', about: `${about} For clients that know version 1.`, version, rows: methods.filter(isMapped) }),
