@@ -21,7 +21,7 @@ export function controllerEndpoint(kubeconfig: string | undefined, env: Environm
   const key = 'kubernetes.kubeconfig'
   if (kubeconfig !== undefined) {
     withSetting(key, kubeconfig, () => accessSync(kubeconfig, constants.R_OK))
-    return { from: 'kubeconfig', file: kubeconfig, environment: process.env }
+    return { from: 'kubeconfig', file: kubeconfig, environment: env }
   }
   const endpoint = podEndpoint(env)
   if (endpoint === undefined) throw new SettingError(key, undefined, new Error('expected a file, because this is not a Kubernetes pod'))
