@@ -25,6 +25,16 @@ export interface Span {
   fail(type: string): void
 }
 
+/** The number of recorded spans since the start, by what became of them. */
+export interface SpanCounts {
+  /** The collector accepted them. */
+  readonly sent: number
+  /** The collector did not accept them, or did not answer. */
+  readonly refused: number
+  /** They did not fit into the queue. */
+  readonly dropped: number
+}
+
 /** Records spans. Code that may run without tracing holds `Tracing | undefined`, so that it costs nothing then. */
 export interface Tracing {
   /** Runs `work` in a new span, which ends when the promise settles. If it rejects, the span has failed. Settles like `work`. */
@@ -33,6 +43,8 @@ export interface Tracing {
   annotate(attributes: SpanAttributes): void
   /** The header `traceparent` for a call to another system; undefined if the current work is not recorded. */
   traceparent(): string | undefined
+  /** What became of the spans so far. */
+  counts(): SpanCounts
 }
 
 /** A span that is not recorded. */

@@ -24,7 +24,7 @@ import { closeHttp, listenHttp, openPort, withOtherPorts, type NamedPort } from 
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
-import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerKeys } from './telemetry/process-metrics.ts'
+import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerSpans, registerKeys } from './telemetry/process-metrics.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
@@ -248,6 +248,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const cache = createRecordCache(store, log)
     cleanups.add(() => cache.close())
     registerCache(registry, cache)
+    registerSpans(registry, tracing)
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))

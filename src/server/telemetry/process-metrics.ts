@@ -22,6 +22,21 @@ export function createMetrics(files: ReloadedFiles, clock: Clock): Registry {
   return registry
 }
 
+/** Registers `taproot_trace_spans_total`, if there is tracing. */
+export function registerSpans(registry: Registry, tracing: Tracing | undefined): void {
+  if (tracing === undefined) return
+  const spans: Counter = new Counter({
+    name: 'taproot_trace_spans_total',
+    help: 'Recorded spans: accepted by the collector, not accepted by it, or dropped because the queue was full',
+    labelNames: ['outcome'],
+    registers: [registry],
+    collect: () => {
+      spans.reset()
+      for (const [outcome, count] of Object.entries(tracing.counts())) spans.inc({ outcome }, count)
+    },
+  })
+}
+
 /** Registers `taproot_replica_live` and `taproot_records`. */
 export function registerCache(registry: Registry, cache: RecordCache): void {
   const live: Gauge = new Gauge({

@@ -4,9 +4,10 @@ import type { SpanExporter } from '@opentelemetry/sdk-trace'
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { fractionOf, type Random } from '../../base/runtime.ts'
-import { noSpan, type Span, type SpanAttributes, type SpanStart, type Tracing } from '../../base/tracing.ts'
+import { noSpan, type Span, type SpanAttributes, type SpanCounts, type SpanStart, type Tracing } from '../../base/tracing.ts'
 import type { Environment } from '../../config/environment.ts'
 import { version } from '../version.ts'
+import { SpanCounter } from './span-counts.ts'
 import { readTraceSettings, type Sampling, type TraceSettings } from './trace-settings.ts'
 
 /** The longest time to send the last spans when the process ends, in milliseconds. */
@@ -115,6 +116,7 @@ class OtelTracing implements RunningTracing {
   readonly #provider: InstanceType<Packages['sdk']['TracerProvider']>
   readonly #tracer: ReturnType<InstanceType<Packages['sdk']['TracerProvider']>['getTracer']>
   readonly #contexts: InstanceType<Packages['AsyncLocalStorageContextManager']>
+  readonly #spanCounter: SpanCounter
   readonly #kinds: Readonly<Record<SpanStart['kind'], SpanKind>>
 
   constructor(packages: Packages, settings: TraceSettings, { log, random, role }: Omit<TracingOptions, 'env'>) {
@@ -124,6 +126,8 @@ class OtelTracing implements RunningTracing {
     this.#sampling = settings.sampling
     this.#random = random
     this.#kinds = { request: SERVER, job: INTERNAL, client: CLIENT, part: INTERNAL }
+    this.#spanCounter = new SpanCounter(api.createNoopMeter())
+    const queue = { ...settings.queue, selfObsMeterProvider: this.#spanCounter }
     // No part is registered globally: tracing reaches the code only as `Tracing`.
     this.#contexts = new AsyncLocalStorageContextManager().enable()
     const own = { 'service.name': 'taproot', 'service.version': version(), 'taproot.role': role }
@@ -132,7 +136,7 @@ class OtelTracing implements RunningTracing {
       sampler: new sdk.AlwaysOnSampler(),
       resource: resources.defaultResource().merge(resources.resourceFromAttributes(own)).merge(resources.detectResources({ detectors })),
       spanLimits: { attributeValueLengthLimit: maxTextLength },
-      spanProcessors: [new sdk.BatchSpanProcessor({ ...settings.queue, exporter: withLog(new OTLPTraceExporter(), log) })],
+      spanProcessors: [new sdk.BatchSpanProcessor({ ...queue, exporter: withLog(new OTLPTraceExporter(), log) })],
     })
     this.#tracer = this.#provider.getTracer('taproot', version())
   }
@@ -151,6 +155,10 @@ class OtelTracing implements RunningTracing {
   traceparent(): string | undefined {
     const span = this.#active()?.spanContext()
     return span && `00-${span.traceId}-${span.spanId}-01`
+  }
+
+  counts(): SpanCounts {
+    return this.#spanCounter.counts
   }
 
   async close(): Promise<void> {

@@ -298,6 +298,7 @@ describe('a collector that fails', () => {
       await make('lost')
       await expect.poll(() => receiver.requests.length).toBe(at)
     }
+    await expect.poll(() => tracing.counts()).toEqual({ sent: 0, refused: 4, dropped: 0 })
     receiver.answer = accept
     await expect
       .poll(async () => {
@@ -319,8 +320,10 @@ describe('a collector that fails', () => {
     expect(receiver.spans).toHaveLength(5)
     receiver.answer = accept
     for (const response of waiting) accept(response)
+    expect(tracing.counts().dropped).toBe(990)
     await tracing.close()
     expect(receiver.spans).toHaveLength(15)
+    expect(tracing.counts()).toEqual({ sent: 15, refused: 0, dropped: 990 })
   })
 
   test('keeps the process from ending for a few seconds only', async () => {
