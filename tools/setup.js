@@ -3,7 +3,7 @@
 // JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { partSets } from './part-sets.js'
 import { removeUnreadFiles } from './unread-files.js'
@@ -11,6 +11,8 @@ import { removeUnreadFiles } from './unread-files.js'
 const root = join(import.meta.dirname, '..')
 const packages = join(root, 'node_modules')
 const stampFile = join(packages, '.taproot-setup')
+/** Where packages are that an installation replaces, until it has succeeded. */
+const asideFolder = join(packages, '.taproot-replaced')
 const pinnedNode = join(packages, '.bin', 'node')
 /** What the stamp file has after the hash if only the packages of production are installed. */
 const productionMark = ' production'
@@ -32,12 +34,17 @@ prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[com
  */
 function installPackages(onlyProduction) {
   process.stdout.write('installing packages ...\n')
-  if (!onlyProduction && stamp.endsWith(productionMark)) removePackages()
+  putBack()
+  const isTrimmed = stamp.endsWith(productionMark)
   // An installation that is interrupted counts as none. The next one has to know that files may be missing.
-  if (onlyProduction) writeStamp(productionMark)
+  if (onlyProduction || isTrimmed) writeStamp(productionMark)
   else rmSync(stampFile, { force: true })
+  if (isTrimmed && !onlyProduction) putAside()
   const args = ['install', '--no-save', onlyProduction ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
-  run(npmCommand(args), 'npm could not install the packages')
+  run(npmCommand(args), 'npm could not install the packages', () => {
+    if (putBack()) writeStamp(stamp)
+  })
+  rmSync(asideFolder, { recursive: true, force: true })
   if (onlyProduction) removeUnreadFiles(packages)
   writeStamp(onlyProduction ? fingerprint + productionMark : fingerprint)
 }
@@ -47,10 +54,22 @@ function writeStamp(text) {
   writeFileSync(stampFile, text)
 }
 
-/** Removes the packages of production: developers need the files that they lack. The Node that runs this stays. */
-function removePackages() {
-  const removed = readdirSync(packages).filter((name) => !/^(?:\.bin|node-(?:bin-)?(?:linux|darwin)-\w+)$/.test(name))
-  for (const name of removed) rmSync(join(packages, name), { recursive: true, force: true })
+/** Moves the packages of production aside: developers need the files that they lack. The Node that runs this stays. */
+function putAside() {
+  mkdirSync(asideFolder)
+  const moved = readdirSync(packages).filter((name) => !/^(?:\.bin|\.taproot-.*|node-(?:bin-)?(?:linux|darwin)-\w+)$/.test(name))
+  for (const name of moved) renameSync(join(packages, name), join(asideFolder, name))
+}
+
+/** Moves the packages back that an installation put aside, if it was interrupted or failed. Returns true if there were some. */
+function putBack() {
+  if (!existsSync(asideFolder)) return false
+  for (const name of readdirSync(asideFolder)) {
+    rmSync(join(packages, name), { recursive: true, force: true })
+    renameSync(join(asideFolder, name), join(packages, name))
+  }
+  rmSync(asideFolder, { recursive: true })
+  return true
 }
 
 /** Returns the command of the npm that runs this script, otherwise of the npm on the path. */
@@ -65,10 +84,11 @@ function prepareParts(names) {
   if (status !== 0) process.exit(status ?? 1)
 }
 
-/** Runs a command without showing its output. If it fails, prints the output and exits. */
-function run([command, ...args], complaint) {
+/** Runs a command without showing its output. If it fails, calls `undo`, prints the output and exits. */
+function run([command, ...args], complaint, undo) {
   const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 64 * 1024 * 1024, shell: process.platform === 'win32' })
   if (result.status === 0) return
+  undo()
   process.stderr.write(`${complaint}:\n${result.stdout ?? ''}${result.stderr ?? ''}${result.error?.message ?? ''}\n`)
   process.exit(result.status ?? 1)
 }

@@ -187,7 +187,7 @@ const deadlineSlackMs = 50
 /** Returns why a call was cancelled. If its deadline is about to pass, that is the reason: a client whose own timer fires first cancels the call. */
 function abortReason(base: ServerInterceptingCallInterface): DomainError {
   const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
-  return isLate ? new DomainError(4, 'the deadline passed: a change may have been made') : new DomainError(1, 'the client cancelled the call')
+  return isLate ? new DomainError(4, 'the deadline passed: if this was a change, it may have been made') : new DomainError(1, 'the client cancelled the call')
 }
 
 function forwardedFor(metadata: Metadata): string | undefined {

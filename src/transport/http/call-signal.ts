@@ -45,7 +45,7 @@ export class CallSignal {
     const timer =
       seconds === undefined
         ? undefined
-        : setTimeout(() => controller.abort(new DomainError(4, 'the deadline passed: a change may have been made')), seconds * 1000)
+        : setTimeout(() => controller.abort(new DomainError(4, 'the deadline passed: if this was a change, it may have been made')), seconds * 1000)
     const closed = (): void => {
       clearTimeout(timer)
       if (!response.writableFinished) controller.abort(new DomainError(1, 'the client disconnected'))
