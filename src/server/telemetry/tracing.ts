@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Context, Link, Span as RecordedSpan, SpanContext, SpanKind } from '@opentelemetry/api'
+import type { Attributes, Context, Counter, Link, Meter, MeterProvider, Span as RecordedSpan, SpanContext, SpanKind } from '@opentelemetry/api'
 import type { SpanExporter } from '@opentelemetry/sdk-trace'
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
@@ -7,7 +7,6 @@ import { fractionOf, type Random } from '../../base/runtime.ts'
 import { noSpan, type Span, type SpanAttributes, type SpanCounts, type SpanStart, type Tracing } from '../../base/tracing.ts'
 import type { Environment } from '../../config/environment.ts'
 import { version } from '../version.ts'
-import { SpanCounter } from './span-counts.ts'
 import { readTraceSettings, type Sampling, type TraceSettings } from './trace-settings.ts'
 
 /** The longest time to send the last spans when the process ends, in milliseconds. */
@@ -89,6 +88,34 @@ function withLog(exporter: SpanExporter, log: Log): SpanExporter {
     },
     shutdown: () => exporter.shutdown(),
     ...(exporter.forceFlush && { forceFlush: () => exporter.forceFlush?.() ?? Promise.resolve() }),
+  }
+}
+
+/** The counter of the SDK of spans that left its queue, or did not get into it. */
+const processed = 'otel.sdk.processor.span.processed'
+
+/** Counts what becomes of spans, from what the SDK tells about itself. Keeps no other of its metrics. */
+class SpanCounter implements MeterProvider {
+  readonly #noop: Meter
+  readonly #counts = { sent: 0, refused: 0, dropped: 0 }
+
+  /** `noop` is a meter that does nothing. */
+  constructor(noop: Meter) {
+    this.#noop = noop
+  }
+
+  get counts(): SpanCounts {
+    return this.#counts
+  }
+
+  getMeter(): Meter {
+    const add = (count: number, attributes?: Attributes): void => {
+      const error = attributes?.['error.type']
+      this.#counts[error === undefined ? 'sent' : error === 'queue_full' ? 'dropped' : 'refused'] += count
+    }
+    const createCounter = (name: string): Counter => (name === processed ? { add } : this.#noop.createCounter(name))
+    // The other members of a meter are methods of its prototype.
+    return Object.assign(Object.create(this.#noop) as Meter, { createCounter })
   }
 }
 
