@@ -222,6 +222,15 @@ describeWithPart('registry', 'tracing of a whole server', () => {
     expect(inTrace(caller.traceId).filter((span) => span.failed && span.name.startsWith('upstream '))).not.toEqual([])
   })
 
+  test('the metrics of the server count the spans that the collector accepted', async () => {
+    const counted = async (): Promise<string[]> => {
+      const text = await (await fetch(`http://127.0.0.1:${server.config.ops.port}/metrics`)).text()
+      return [...text.matchAll(/^taproot_trace_spans_total\{outcome="(\w+)"\} [1-9]/gm)].map(([, outcome = '']) => outcome)
+    }
+    await server.rest.call('ListGroups', {}, { token: organisation.token })
+    await expect.poll(counted).toEqual(['sent'])
+  })
+
   test('no span contains a credential', async () => {
     const bytes = receiver.bytes()
     expect(bytes.includes(organisation.owner)).toBe(true)
