@@ -1,4 +1,4 @@
-import { createServer } from 'node:http'
+import { createServer, request as forward } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -98,6 +98,29 @@ test.each([
     await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow(message)
     expect(context.notes).toEqual([])
     expect(requests).toBeGreaterThan(0)
+  } finally {
+    proxy.close()
+  }
+})
+
+test('a proxy that refuses one document is an error of that document, and the others are checked', async () => {
+  const { port } = new URL(world.server.config.baseUrl)
+  const proxy = createServer((request, response) => {
+    const refused = (request.url ?? '').includes('two')
+    if (refused) return void response.writeHead(403, { 'content-type': 'text/html' }).end('<html>blocked</html>')
+    const passed = forward({ host: '127.0.0.1', port, path: request.url, method: request.method, headers: request.headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 500, answer.headers)
+      answer.pipe(response)
+    })
+    request.pipe(passed)
+  }).listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  try {
+    const baseUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    const client = createPlatformClient({ baseUrl, token: mine.token, wait: () => Promise.resolve() })
+    const text = ['one', 'two', 'three'].map((name) => `kind: group\npath: ${mine.name}/${name}\n`).join('---\n')
+    await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow('one document has an error: nothing was changed')
+    expect(context.notes).toEqual([expect.stringMatching(/two.* answered 403, but is not a platform API/)])
   } finally {
     proxy.close()
   }

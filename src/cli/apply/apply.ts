@@ -106,13 +106,21 @@ function wantedIn(
 async function planAll(planner: Planner, records: readonly LinkedRecord[], refusals: Refusals): Promise<Step[]> {
   const steps: Step[] = []
   const refused = new Set<LinkedRecord | undefined>()
+  let isReached = false
   for (const record of records) {
     try {
       if (targetsOf(record).some(({ document }) => document !== undefined && refused.has(document))) refused.add(record)
-      else steps.push(await planner.plan(record))
+      else {
+        steps.push(await planner.plan(record))
+        isReached = true
+      }
     } catch (error) {
       if (!(error instanceof ClientError || error instanceof UsageError)) throw error
-      if (error instanceof ClientError && isOfConnection(error)) throw error
+      // Right after an answer, the reason may be this document. Two in a row are about the connection.
+      if (error instanceof ClientError && isOfConnection(error)) {
+        if (!isReached) throw error
+        isReached = false
+      }
       refused.add(record)
       refusals.add(record.wanted.place, `${labelOf(record)}: ${error instanceof ClientError ? error.line : error.message}`)
     }
