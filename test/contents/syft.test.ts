@@ -7,6 +7,7 @@ import { gunzipSync } from 'node:zlib'
 import { PackageURL } from 'packageurl-js'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf, hexOf } from '../../src/base/digest.ts'
+import type { TestManifest } from '../registry/oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
 import { runClient } from '../support/parts/run-client.ts'
 import { describeWithParts } from '../support/parts/require-part.ts'
@@ -50,10 +51,16 @@ async function writeLayout(folder: string, { manifest, blobs }: { manifest: Buff
   await writeFile(join(folder, 'oci-layout'), bytesOf({ imageLayoutVersion: '1.0.0' }))
 }
 
-/** Returns what identifies a package: type, namespace, name and version. Of the qualifiers, tools use different ones. */
-function identityOf(purl: string): string {
-  const { type, namespace, name, version } = PackageURL.fromString(purl)
-  return `${type}/${namespace ?? ''}/${name}@${version ?? ''}`
+/** Returns what identifies packages: type, namespace, name and version. Of the qualifiers, tools use different ones. */
+function identitiesOf(purls: readonly string[]): Set<string> {
+  const parsed = purls.filter(Boolean).map((purl) => PackageURL.fromString(purl))
+  return new Set(parsed.map(({ type, namespace, name, version }) => `${type}/${namespace ?? ''}/${name}@${version ?? ''}`))
+}
+
+/** Returns what identifies the packages in a report of syft. */
+function reported(json: string): Set<string> {
+  const { artifacts } = JSON.parse(json) as { artifacts: { purl: string }[] } // its form
+  return identitiesOf(artifacts.map(({ purl }) => purl))
 }
 
 describeWithSyft(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the packages of a real image', (parts) => {
@@ -66,6 +73,50 @@ describeWithSyft(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the p
   afterAll(async () => {
     await host.stop()
     await rm(folder, { recursive: true, force: true })
+  })
+
+  /** Pushes an image, and writes it as an OCI layout. */
+  async function pushed(repo: TestRepo, layers: readonly TestLayer[]): Promise<{ image: TestManifest; layout: string }> {
+    const diffIds = layers.map(({ bytes, mediaType }) => digestOf(mediaType === tarType ? bytes : gunzipSync(bytes)))
+    const config = bytesOf({ os: 'linux', architecture: 'amd64', rootfs: { type: 'layers', diff_ids: diffIds }, config: {} })
+    const image = await repo.pushWith({ config, configMediaType: configType, layers })
+    const layout = await mkdtemp(join(folder, 'layout-'))
+    await writeLayout(layout, { manifest: image.bytes, blobs: [config, ...layers.map(({ bytes }) => bytes)] })
+    return { image, layout }
+  }
+
+  /** Lets syft scan an image. Resolves with what it prints. */
+  async function scan(layout: string, output: readonly string[]): Promise<string> {
+    const own = (home: string): Record<string, string> => ({ HOME: home, SYFT_CHECK_FOR_APP_UPDATE: 'false' })
+    const scanned = await runClient('syft', ['scan', `oci-dir:${layout}`, '-q', ...output], { timeoutMs: 600_000, own })
+    expect(scanned).toMatchObject({ code: 0 })
+    return scanned.stdout
+  }
+
+  // docs/images.md#what-is-read
+  test('are read from each form of SBOM that syft writes', async () => {
+    const layers = [await layerFrom(dirname(parts['scim2-tester'] ?? ''), ['venv']), await layerFrom(dirname(parts.crane ?? ''), ['crane'])]
+    const { layout } = await pushed(new TestRepo(host), layers)
+    const forms = [
+      ['spdx-json@2.3', 'application/spdx+json'],
+      ['spdx-json@3.0', 'application/spdx+json'],
+      ['cyclonedx-json@1.4', 'application/vnd.cyclonedx+json'],
+      ['cyclonedx-json@1.5', 'application/vnd.cyclonedx+json'],
+      ['cyclonedx-json@1.6', 'application/vnd.cyclonedx+json'],
+      ['syft-json', 'application/vnd.syft+json'],
+    ] as const
+    const fileOf = (form: string): string => join(folder, form)
+    await scan(layout, [...forms.flatMap(([form]) => ['-o', `${form}=${fileOf(form)}`])])
+    const theirs = [...reported(await readFile(fileOf('syft-json'), 'utf8'))].sort()
+    expect(theirs.length).toBeGreaterThan(25)
+    for (const [form, mediaType] of forms) {
+      const repo = new TestRepo(host)
+      const { image } = await pushed(repo, layers)
+      const referrer = await repo.referrer(image, { bytes: await readFile(fileOf(form)), mediaType })
+      const [found] = await repo.read(image)
+      expect(found, form).toMatchObject({ source: 'referrer', sourceDigest: referrer.digest, problem: undefined })
+      expect([...identitiesOf(found === undefined ? [] : purlsIn(found))].sort(), form).toEqual(theirs)
+    }
   })
 
   // docs/images.md#compared-with-syft
@@ -82,20 +133,11 @@ describeWithSyft(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the p
       await layerFrom(dirname(crane), [basename(crane), '-C', dirname(etcd), basename(etcd)]),
       await layerFrom(checkout, ['-T', join(folder, 'files')]),
     ]
-    const diffIds = layers.map(({ bytes, mediaType }) => digestOf(mediaType === tarType ? bytes : gunzipSync(bytes)))
-    const config = bytesOf({ os: 'linux', architecture: 'amd64', rootfs: { type: 'layers', diff_ids: diffIds }, config: {} })
-    const image = await repo.pushWith({ config, configMediaType: configType, layers })
-    const layout = join(folder, 'layout')
-    await writeLayout(layout, { manifest: image.bytes, blobs: [config, ...layers.map(({ bytes }) => bytes)] })
-    const scanned = await runClient('syft', ['scan', `oci-dir:${layout}`, '-o', 'json', '-q'], {
-      timeoutMs: 600_000,
-      own: (home) => ({ HOME: home, SYFT_CHECK_FOR_APP_UPDATE: 'false' }),
-    })
-    expect(scanned).toMatchObject({ code: 0 })
-    const { artifacts } = JSON.parse(scanned.stdout) as { artifacts: { purl: string }[] } // of the report of syft
-    const theirs = new Set(artifacts.flatMap(({ purl }) => (purl === '' ? [] : [identityOf(purl)])))
+    const { image, layout } = await pushed(repo, layers)
+    const scanned = await scan(layout, ['-o', 'json'])
+    const theirs = reported(scanned)
     const [contents] = await repo.read(image)
-    const ours = new Set((contents === undefined ? [] : purlsIn(contents)).map(identityOf))
+    const ours = identitiesOf(contents === undefined ? [] : purlsIn(contents))
     expect([...ours].filter((one) => !theirs.has(one))).toEqual([])
     const missing = [...theirs].filter((one) => !ours.has(one))
     // The differences that the page names: what no package manager installed, and files with a name and no version.
