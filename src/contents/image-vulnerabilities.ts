@@ -16,6 +16,7 @@ import { OwnAdvisories } from '../catalogue/index.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
 import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
+import { bytesOfAnswer } from './matching/match-bytes.ts'
 import { PackageMatches } from './matching/package-matches.ts'
 
 /** Number of packages that are compared together. */
@@ -23,20 +24,14 @@ const packagesTogether = 500
 /** The most packages that one answer compares, and the most vulnerabilities in it. */
 const maxPackages = 20_000
 const maxVulnerabilities = 50_000
-/** The most vulnerabilities to remember for each catalogue, in the last answers: the next pages of a list need them again. */
-const rememberedVulnerabilities = maxVulnerabilities
-/** The least weight of an answer. */
-const leastWeight = 50
+/** The most bytes to remember for each catalogue, of the last answers: the next pages of a list need them again. And about what an empty answer takes. */
+const rememberedBytes = 64 * 1024 * 1024
+const answerBytes = 1_000
 
 /** What is found for the images of one repo. */
 interface VulnerabilityQuery {
   readonly images: readonly ReadImage[]
   readonly states: readonly VulnerabilityState[]
-}
-
-/** Returns the weight of an answer: the number of its vulnerabilities. A small one takes memory as well. */
-function rememberedWeight(found: readonly PackageVulnerability[]): number {
-  return Math.max(leastWeight, found.length)
 }
 
 /** Answers by catalogue. Another catalogue is another source. */
@@ -59,7 +54,7 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   const [first] = query.images
   if (imageContents === undefined || source === undefined || first === undefined) return []
   const groups = groupsFor(services, first.repo)
-  const known = answers.get(source) ?? new RecentMap(rememberedVulnerabilities, rememberedWeight)
+  const known = answers.get(source) ?? new RecentMap(rememberedBytes, (found) => answerBytes + bytesOfAnswer(found))
   answers.set(source, known)
   const { tables } = services.cache
   const key = JSON.stringify([

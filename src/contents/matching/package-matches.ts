@@ -5,16 +5,13 @@ import type { Uid } from '../../base/uid.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import type { ContentsSource, ListedPackage, MatchQuestion, PackageVulnerability } from '../../cache/lists/contents-source.ts'
 import type { OwnAdvisories } from '../../catalogue/index.ts'
+import { bytesOfMatches, type PackageMatch } from './match-bytes.ts'
 
 /** The most bytes of advisories that are compared together. */
 const maxAdvisoryBytes = 64 * 1024 * 1024
-/** The most bytes to remember for each catalogue, and about what a package and a vulnerability take. */
+/** The most bytes to remember for each catalogue, and about what a package without vulnerabilities takes. */
 const rememberedBytes = 128 * 1024 * 1024
 const packageBytes = 250
-const vulnerabilityBytes = 600
-
-/** A vulnerability in a package, whichever image has the package. */
-type PackageMatch = Omit<PackageVulnerability, 'found'>
 
 /** What packages are compared with. */
 export interface AdvisoriesInUse {
@@ -40,7 +37,7 @@ export class PackageMatches {
   constructor(use: AdvisoriesInUse) {
     this.#use = use
     const { source, groups } = use
-    this.#known = remembered.get(source) ?? new RecentMap(rememberedBytes, (found) => packageBytes + found.length * vulnerabilityBytes)
+    this.#known = remembered.get(source) ?? new RecentMap(rememberedBytes, (found) => packageBytes + bytesOfMatches(found))
     remembered.set(source, this.#known)
     // Repos of several groups share what is found in the groups that have advisories.
     const withAdvisories = new Set(source.groups())

@@ -8,6 +8,7 @@ import { trustedUid } from '../../../src/base/uid.ts'
 import type { ListedPackage, PackageVulnerability } from '../../../src/cache/lists/contents-source.ts'
 import { AdvisoryReader } from '../../../src/catalogue/advisories/advisory-reader.ts'
 import { importInto } from '../../../src/catalogue/import/run-import.ts'
+import { bytesOfAnswer } from '../../../src/contents/matching/match-bytes.ts'
 import { namesOfPackages, vulnerabilitiesOfPackages } from '../../../src/contents/matching/match-packages.ts'
 import { PackageMatches, type AdvisoriesInUse } from '../../../src/contents/matching/package-matches.ts'
 import { osvDocument, packageAt, ranged } from '../advisories.ts'
@@ -121,5 +122,40 @@ describe('packages of many images', () => {
       new PackageMatches(comparisons({ mostBytes }).use).in({ packages, distribution: alpine, states }, turn)
     expect(await answer(most)).toEqual(naive(packages))
     expect(await answer(least - 1)).toBeUndefined()
+  })
+
+  test('are remembered up to 128 MiB, however long the texts of their advisories are', async () => {
+    const { use, compared } = comparisons()
+    const [count, aliases, length] = [3_000, 100, 512]
+    const long = { id: 'x'.repeat(length), aliases: Array<string>(aliases).fill('y'.repeat(length)) }
+    const [match] = naive([listed('left', '1.0.0', 1)])
+    const contents: AdvisoriesInUse['contents'] = {
+      ...use.contents,
+      match: async (question) => {
+        await use.contents.match(question, turn)
+        return question.packages.flatMap((found) => (match === undefined ? [] : [{ ...match, ...long, found }]))
+      },
+    }
+    const found = async (packages: readonly ListedPackage[]): Promise<unknown> =>
+      new PackageMatches({ ...use, contents }).in({ packages, distribution: alpine, states }, turn)
+    const packages = Array.from({ length: count }, (_, at) => listed('none', `1.${at}.0`, at))
+    await found(packages)
+    // The newest are remembered, up to the first that is compared again.
+    let remembered = 0
+    for (const [at, one] of packages.toReversed().entries()) {
+      remembered = at
+      await found([one])
+      if (compared.length > count) break
+    }
+    expect(remembered).toBeGreaterThan(count / 10)
+    expect(remembered * (aliases + 1) * length).toBeLessThan(128 * 1024 * 1024)
+  })
+
+  test('weigh in an answer what their vulnerabilities and texts take', () => {
+    const found = naive([listed('left', '1.0.0', 1), listed('right', '1.0.0', 1)])
+    const characters = JSON.stringify(found).length
+    expect(bytesOfAnswer(found)).toBeGreaterThan(characters)
+    const long = found.map((one) => ({ ...one, aliases: Array<string>(100).fill('y'.repeat(512)), note: 'z'.repeat(10_000) }))
+    expect(bytesOfAnswer(long) - bytesOfAnswer(found)).toBeGreaterThan(found.length * 2 * (100 * 512 + 10_000))
   })
 })
