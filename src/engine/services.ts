@@ -20,7 +20,7 @@ import type { TaskTurn } from '../base/task-thread.ts'
 import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
-import type { ContentsSource, ImageFacts, ImageName, ImageVulnerability, TagDay } from '../cache/lists/contents-source.ts'
+import type { ContentsSource, ImageFacts, ImageName, ImageVulnerability, RecordedImages, TagDays } from '../cache/lists/contents-source.ts'
 import type { ScannerReportsSource } from '../cache/lists/scanner-reports-source.ts'
 import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
@@ -156,8 +156,8 @@ export interface Services {
   readonly imageContents: ContentsSource | undefined
   /** Resolves with the vulnerabilities that affect an image, each once; undefined if its contents are not known. */
   readonly vulnerabilitiesIn: (image: ImageName, turn: TaskTurn) => Promise<readonly ImageVulnerability[] | undefined>
-  /** Resolves with the vulnerabilities that were recorded for a tag at the end of a day, without aliases; undefined if they were not known. */
-  readonly recordedVulnerabilities: (tag: TagDay, signal: AbortSignal) => Promise<readonly ImageVulnerability[] | undefined>
+  /** Resolves with what was recorded about the images of a tag on some days. */
+  readonly recordedVulnerabilities: (tag: TagDays, signal: AbortSignal) => Promise<RecordedImages>
   /** Undefined if no upstream is configured. */
   readonly pullTrials: PullTrials | undefined
   /** The reports of other scanners; undefined without an upstream. */

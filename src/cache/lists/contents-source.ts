@@ -57,13 +57,17 @@ export interface ImageVulnerability {
   readonly aliases: readonly string[]
 }
 
-/** A tag of a repo at the end of a day. */
-export interface TagDay {
+/** A tag of a repo on some days. */
+export interface TagDays {
   readonly repo: Uid
   readonly name: string
-  /** Whole days since 1970. */
+  /** The first day, whole days since 1970. */
   readonly date: number
+  readonly days: number
 }
+
+/** Returns the vulnerabilities that were recorded for an image at the end of a day, whole days since 1970. Undefined if the record is of another image, or has no ids. */
+export type RecordedImages = (digest: Digest, date: number) => readonly ImageVulnerability[] | undefined
 
 /** A vulnerability in an image, as far as a decision about a pull needs it. */
 export interface DecisiveVulnerability {

@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { answerTooLarge, dayMs, daysOf, imagesOf, maxReportBytes, reportTooLarge, type DayRange, type NamedImage } from '../../catalogue/index.ts'
-import type { ImageVulnerability, TagDay } from '../../cache/lists/contents-source.ts'
+import type { RecordedImages, TagDays } from '../../cache/lists/contents-source.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import {
   ListVulnCountReportsResponseSchema,
@@ -41,15 +41,15 @@ function stateAt(months: ReadonlyMap<string, TagStates>, date: number): CountedS
   return stateOn(months.get(month) ?? [], day) ?? earlier.find((state) => state !== undefined)
 }
 
-/** Resolves with the vulnerabilities that were recorded for a tag at the end of a day, without aliases. Undefined if they were not known, or too many to keep. */
-export async function recordedVulnerabilities(
-  services: Services,
-  { repo, name: tag, date }: TagDay,
-  signal: AbortSignal,
-): Promise<readonly ImageVulnerability[] | undefined> {
-  const months = await monthsOf(services, { image: { repo, tag }, range: { firstMs: date * dayMs, days: 1 } }, signal)
-  const state = stateAt(months, date)
-  return state?.kind === 'known' && state.severities !== undefined ? [...state.severities.keys()].map((id) => ({ id, aliases: [] })) : undefined
+/** Resolves with a function that returns what was recorded for a tag in a range of days. It returns undefined if the tag had another image, or its ids are not known. */
+export async function recordedVulnerabilities(services: Services, { repo, name: tag, date, days }: TagDays, signal: AbortSignal): Promise<RecordedImages> {
+  const months = await monthsOf(services, { image: { repo, tag }, range: { firstMs: date * dayMs, days } }, signal)
+  return (digest, on) => {
+    const state = stateAt(months, on)
+    if (state?.kind !== 'known' || state.digest !== digest || state.severities === undefined) return undefined
+    const { aliases } = state
+    return [...state.severities.keys()].map((id) => ({ id, aliases: aliases.get(id) ?? [] }))
+  }
 }
 
 /** Returns the counts of a state, the worst severity first. */

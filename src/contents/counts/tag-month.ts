@@ -7,6 +7,7 @@ import {
   TagState_Kind,
   type RecordedVulnerability,
 } from '../../gen/taproot/store/v1/vulnerabilities_pb.ts'
+import type { Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
 
 const dayMs = 24 * 3_600_000
@@ -33,6 +34,10 @@ export type CountedState =
       readonly counts: readonly number[]
       /** The number of the severity by id. Undefined if there were too many to keep. */
       readonly severities: ReadonlyMap<string, number> | undefined
+      /** What the tag pointed to. Undefined if it was not recorded. */
+      readonly digest: Digest | undefined
+      /** The other names of vulnerabilities that have some, by id. All that were known if `digest` is. */
+      readonly aliases: ReadonlyMap<string, readonly string[]>
     }
   /** The contents of the image are not known. */
   | { readonly kind: 'unknown' }
@@ -90,16 +95,22 @@ export function tagOfKey(key: string): CountedTag {
   return { repo: repo as Uid, name } // of countsKey
 }
 
+type KnownState = Extract<CountedState, { kind: 'known' }>
+
+const noImage = { digest: undefined, aliases: new Map<string, readonly string[]>() }
+
 /** Returns the state of vulnerabilities by their severity. */
-export function knownState(severities: ReadonlyMap<string, number>, size: number): CountedState {
+export function knownState(severities: ReadonlyMap<string, number>, size: number, image: Pick<KnownState, 'digest' | 'aliases'> = noImage): CountedState {
   const counts = Array<number>(severityCount).fill(0)
   for (const severity of severities.values()) counts[severity] = (counts[severity] ?? 0) + 1
-  return { kind: 'known', size, counts, severities }
+  return { kind: 'known', size, counts, severities, ...image }
 }
 
 function areEqual(one: CountedState, other: CountedState): boolean {
   if (one.kind !== 'known' || other.kind !== 'known') return one.kind === other.kind
   const [before, after] = [one.severities, other.severities]
+  // Records of other versions do not name the image.
+  if (one.digest !== undefined && other.digest !== undefined && one.digest !== other.digest) return false
   return (
     one.size === other.size &&
     one.counts.every((count, severity) => count === other.counts[severity]) &&
@@ -132,37 +143,55 @@ const kinds = { known: TagState_Kind.KNOWN, unknown: TagState_Kind.UNKNOWN, gone
   TagState_Kind
 >
 
-function bytesOf(states: TagStates): Uint8Array {
-  const bits = new Map<string, number>()
+/** Returns each vulnerability once for each severity that it had. */
+function recordedIn(states: TagStates): RecordedVulnerability[] {
+  const found = new Map<string, RecordedVulnerability>()
   for (const [at, { state }] of states.entries()) {
     if (state.kind !== 'known') continue
-    for (const [id, severity] of state.severities ?? []) {
+    const { severities, aliases } = state
+    for (const [id, severity] of severities ?? []) {
       const key = `${severity}${id}`
-      bits.set(key, ((bits.get(key) ?? 0) | (1 << at)) >>> 0)
+      let one = found.get(key)
+      if (one === undefined) found.set(key, (one = create(RecordedVulnerabilitySchema, { id, severity })))
+      one.states = (one.states | (1 << at)) >>> 0
+      const names = aliases.get(id)
+      if (names !== undefined) one.aliases = [...new Set([...one.aliases, ...names])]
     }
   }
+  return [...found.values()]
+}
+
+function bytesOf(states: TagStates): Uint8Array {
   const month = create(TagMonthSchema, {
     states: states.map(({ day, state }) =>
       state.kind === 'known'
         ? create(TagStateSchema, {
             ...{ day, kind: kinds.known, counts: [...state.counts], size: BigInt(state.size) },
-            withoutIds: state.severities === undefined,
+            ...{ withoutIds: state.severities === undefined, digest: state.digest ?? '' },
           })
         : create(TagStateSchema, { day, kind: kinds[state.kind] }),
     ),
-    vulnerabilities: [...bits].map(([key, found]) => create(RecordedVulnerabilitySchema, { severity: Number(key[0]), id: key.slice(1), states: found })),
+    vulnerabilities: recordedIn(states),
   })
   return toBinary(TagMonthSchema, month)
 }
 
-/** Returns the bytes to store. If the ids are too many, those of the last state are left out. */
+function withoutImage({ day, state }: DatedState): DatedState {
+  if (state.kind !== 'known') return { day, state }
+  const { kind, size, counts, severities } = state
+  return { day, state: { kind, size, counts, severities, ...noImage } }
+}
+
+/** Returns the bytes to store. If they are too many, images and aliases are left out. If the ids are too many still, those of the last state are left out. */
 export function encodeStates(states: TagStates): Uint8Array {
   const bytes = bytesOf(states)
+  if (bytes.length <= maxMonthBytes) return deflateRawSync(bytes)
+  const hasImage = states.some(({ state }) => state.kind === 'known' && state.digest !== undefined)
+  if (hasImage) return encodeStates(states.map(withoutImage))
   const last = states.at(-1)
-  if (bytes.length <= maxMonthBytes || last?.state.kind !== 'known') return deflateRawSync(bytes)
-  return deflateRawSync(
-    bytesOf([...states.slice(0, -1), { day: last.day, state: { kind: 'known', size: last.state.size, counts: last.state.counts, severities: undefined } }]),
-  )
+  if (last?.state.kind !== 'known') return deflateRawSync(bytes)
+  const { size, counts } = last.state
+  return deflateRawSync(bytesOf([...states.slice(0, -1), { day: last.day, state: { kind: 'known', size, counts, severities: undefined, ...noImage } }]))
 }
 
 /** A known state of a record. Its ids are looked up when they are needed: a month may have 31 states of many thousands of ids. */
@@ -170,12 +199,20 @@ class RecordedState {
   readonly kind = 'known'
   readonly size: number
   readonly counts: readonly number[]
+  readonly digest: Digest | undefined
   readonly #idsOf: () => readonly RecordedVulnerability[] | undefined
   #severities: ReadonlyMap<string, number> | undefined
+  #aliases: ReadonlyMap<string, readonly string[]> | undefined
 
-  constructor({ size, counts, idsOf }: Pick<RecordedState, 'size' | 'counts'> & { readonly idsOf: () => readonly RecordedVulnerability[] | undefined }) {
+  constructor({
+    size,
+    counts,
+    digest,
+    idsOf,
+  }: Omit<RecordedState, 'kind' | 'severities' | 'aliases'> & { readonly idsOf: () => readonly RecordedVulnerability[] | undefined }) {
     this.size = size
     this.counts = counts
+    this.digest = digest
     this.#idsOf = idsOf
   }
 
@@ -184,16 +221,24 @@ class RecordedState {
     if (ids !== undefined) this.#severities = new Map(ids.map(({ id, severity }) => [id, severity]))
     return this.#severities
   }
+
+  get aliases(): ReadonlyMap<string, readonly string[]> {
+    // Without the image, nothing needs them.
+    const ids = this.digest === undefined || this.#aliases !== undefined ? [] : (this.#idsOf() ?? [])
+    this.#aliases ??= new Map(ids.filter(({ aliases }) => aliases.length > 0).map(({ id, aliases }) => [id, aliases]))
+    return this.#aliases
+  }
 }
 
 /** Returns the states in stored bytes. Throws an error if another program wrote them. */
 export function decodeStates(value: Uint8Array): TagStates {
   const { states, vulnerabilities } = fromBinary(TagMonthSchema, inflateRawSync(value, { maxOutputLength: 2 * maxMonthBytes }))
-  return states.map(({ day, kind, counts, size, withoutIds }, at) => {
+  return states.map(({ day, kind, counts, size, withoutIds, digest }, at) => {
     if (kind !== TagState_Kind.KNOWN) return { day, state: { kind: kind === TagState_Kind.GONE ? 'gone' : 'unknown' } }
     const known = new RecordedState({
       size: Number(size),
       counts,
+      digest: digest === '' ? undefined : (digest as Digest), // checked when the tag was written
       idsOf: () => (withoutIds ? undefined : vulnerabilities.filter((one) => (one.states & (1 << at)) !== 0)),
     })
     return { day, state: known }

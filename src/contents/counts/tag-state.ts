@@ -29,6 +29,18 @@ export function worstSeverities(found: readonly PackageVulnerability[]): Readonl
   return worst
 }
 
+/** Returns the other names of vulnerabilities that have some, by id. */
+function aliasesOf(found: readonly PackageVulnerability[]): ReadonlyMap<string, readonly string[]> {
+  const all = new Map<string, Set<string>>()
+  for (const { id, aliases } of found) {
+    if (aliases.length === 0) continue
+    const names = all.get(id) ?? new Set()
+    all.set(id, names)
+    for (const alias of aliases) names.add(alias)
+  }
+  return new Map([...all].map(([id, names]) => [id, [...names]]))
+}
+
 const defaultArchitecture = 'amd64'
 
 /** Returns the size of the image of the default architecture, else that of the first one, in bytes. */
@@ -53,7 +65,7 @@ export async function imageState(services: Services, { repo, digest }: ImageName
     if (read.some(({ problem }) => problem !== '')) return unknown
     if (read.length < names.length) return 'pending'
     const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)
-    return knownState(worstSeverities(found), sizeOf(images))
+    return knownState(worstSeverities(found), sizeOf(images), { digest, aliases: aliasesOf(found) })
   } catch (error) {
     // The image was deleted meanwhile (5), or is too large to compare (9).
     if (error instanceof DomainError && (error.code === 5 || error.code === 9)) return unknown

@@ -34,11 +34,14 @@ async function push({ server }: Spec, { owner, path }: ImageWorld): Promise<stri
   return digest
 }
 
-/** Makes the contents of images known to a server. Returns a function that forgets them. */
-function know({ server }: Spec, contents: Readonly<Record<string, readonly ImageVulnerability[]>>): () => void {
+/** Makes the contents of images known to a server, and notes in `asked` which ones it looks up. Returns a function that forgets them. */
+function know({ server }: Spec, contents: Readonly<Record<string, readonly ImageVulnerability[]>>, asked: string[] = []): () => void {
   const services = server.running.engine.services as { vulnerabilitiesIn: Services['vulnerabilitiesIn'] }
   const before = services.vulnerabilitiesIn
-  services.vulnerabilitiesIn = ({ digest }) => Promise.resolve(contents[digest])
+  services.vulnerabilitiesIn = ({ digest }) => {
+    asked.push(digest)
+    return Promise.resolve(contents[digest])
+  }
   return () => (services.vulnerabilitiesIn = before)
 }
 
@@ -91,6 +94,23 @@ specSuite('reports of resolved vulnerabilities', (spec) => {
       const reports = await reportsOf({ imageRefs: [{ repo: world.repo }], ...daysAround(1) }, await spec.server.tokenFor(world.owner))
       const resolved = [{ id: fixed, aliases: [`GHSA-${fixed}`], cvssSeverities: [{ type: 'TYPE_CVSS_V3', score }] }]
       expect(reports).toMatchObject([{ resolvedVulns: [] }, { resolvedVulns: resolved }])
+    } finally {
+      forget()
+    }
+  })
+
+  test('each image is looked up once for an answer', async () => {
+    const world = await worldOf(spec)
+    const digests: string[] = []
+    for (let day = 1; day <= 4; day++) {
+      digests.push(await push(spec, world))
+      spec.clock.advance(dayMs)
+    }
+    const asked: string[] = []
+    const forget = know(spec, Object.fromEntries(digests.map((digest) => [digest, []])), asked)
+    try {
+      await reportsOf({ imageRefs: [{ repo: world.repo }], ...daysAround(5) }, await spec.server.tokenFor(world.owner))
+      expect(asked).toEqual(digests)
     } finally {
       forget()
     }

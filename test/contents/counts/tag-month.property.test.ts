@@ -15,19 +15,27 @@ import {
   type CountedState,
   type TagStates,
 } from '../../../src/contents/counts/tag-month.ts'
+import { digestOf } from '../../../src/base/digest.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { daysOf } from '../../../src/catalogue/index.ts'
 import { ImageRefSchema } from '../../../src/gen/taproot/advisory/v2/advisory_pb.ts'
 
+const digests = ['one', 'other'].map((text) => digestOf(Buffer.from(text)))
+const aliases = new Map([['CVE-1', ['GHSA-1', 'OSV-1']]])
+
 const state: fc.Arbitrary<CountedState> = fc.oneof(
   fc.constantFrom<CountedState>({ kind: 'unknown' }, { kind: 'gone' }),
   fc
-    .record({ ids: fc.dictionary(fc.constantFrom('CVE-1', 'CVE-2', 'GHSA-3'), fc.integer({ min: 0, max: 5 })), size: fc.constantFrom(0, 7, 2 ** 40) })
-    .map(({ ids, size }) => knownState(new Map(Object.entries(ids)), size)),
+    .record({
+      digest: fc.constantFrom(...digests),
+      ids: fc.dictionary(fc.constantFrom('CVE-1', 'CVE-2', 'GHSA-3'), fc.integer({ min: 0, max: 5 })),
+      size: fc.constantFrom(0, 7, 2 ** 40),
+    })
+    .map(({ ids, size, digest }) => knownState(new Map(Object.entries(ids)), size, { digest, aliases: 'CVE-1' in ids ? aliases : new Map() })),
 )
 
 /** Returns what a state says. */
-const plain = (one: CountedState | undefined): unknown => (one?.kind === 'known' ? { ...one, severities: one.severities } : one)
+const plain = (one: CountedState | undefined): unknown => (one?.kind === 'known' ? { ...one, severities: one.severities, aliases: one.aliases } : one)
 
 test('each day has the last state that was recorded on it or before it', () => {
   fc.assert(
@@ -64,6 +72,24 @@ test('a state that says the same as the last one changes nothing', () => {
   expect(withState(withState(states, { day: 9, state: { kind: 'unknown' } }), { day: 9, state: one })).toEqual(states)
 })
 
+test('another image with the same vulnerabilities is another state, unless one of them is not named', () => {
+  const [one, other] = digests.map((digest) => knownState(new Map([['CVE-1', 4]]), 1, { digest, aliases })) as [CountedState, CountedState]
+  const unnamed = knownState(new Map([['CVE-1', 4]]), 1)
+  const states = withState([], { day: 3, state: one })
+  expect(withState(states, { day: 9, state: other })).toEqual([...states, { day: 9, state: other }])
+  expect(withState(states, { day: 3, state: other })).toEqual([{ day: 3, state: other }])
+  const before = withState([], { day: 3, state: unnamed })
+  expect(withState(before, { day: 9, state: other })).toBe(before)
+})
+
+test('a record that is too large names no images', () => {
+  const ids = Array.from({ length: 10_000 }, (_, at) => `CVE-2026-${at}`)
+  const [digest] = digests
+  const of = new Map(ids.map((id) => [id, 3]))
+  const states = withState([], { day: 1, state: knownState(of, 1, { digest, aliases: new Map(ids.map((id) => [id, [id.padStart(50, 'X')]])) }) })
+  expect(decodeStates(encodeStates(states)).map(({ state }) => plain(state))).toEqual([knownState(of, 1)])
+})
+
 test('what was known before it was unknown on the same day stays until the next state, so that events tell the difference', () => {
   const [one, other] = [knownState(new Map([['CVE-1', 4]]), 1), knownState(new Map([['CVE-2', 4]]), 1)]
   const unknown: CountedState = { kind: 'unknown' }
@@ -91,7 +117,7 @@ test('a record stays small, whatever images have: counts without ids remain', ()
   expect(encodeStates(states).length).toBeLessThan(500_000)
   expect(states).toHaveLength(31)
   expect(plain(states[0]?.state)).toEqual(many(1))
-  expect(plain(states.at(-1)?.state)).toEqual({ kind: 'known', size: 1, counts: [0, 0, 0, 15_031, 0, 0], severities: undefined })
+  expect(plain(states.at(-1)?.state)).toEqual({ kind: 'known', size: 1, counts: [0, 0, 0, 15_031, 0, 0], severities: undefined, aliases: new Map() })
 })
 
 test('months and keys', () => {

@@ -10,7 +10,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/vulnerabilities.proto.
  */
 export const file_taproot_store_v1_vulnerabilities: GenFile = /*@__PURE__*/
-  fileDesc("CiZ0YXByb290L3N0b3JlL3YxL3Z1bG5lcmFiaWxpdGllcy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSJ4CghUYWdNb250aBIqCgZzdGF0ZXMYASADKAsyGi50YXByb290LnN0b3JlLnYxLlRhZ1N0YXRlEkAKD3Z1bG5lcmFiaWxpdGllcxgCIAMoCzInLnRhcHJvb3Quc3RvcmUudjEuUmVjb3JkZWRWdWxuZXJhYmlsaXR5IrkBCghUYWdTdGF0ZRILCgNkYXkYASABKA0SLQoEa2luZBgCIAEoDjIfLnRhcHJvb3Quc3RvcmUudjEuVGFnU3RhdGUuS2luZBIOCgZjb3VudHMYAyADKA0SDAoEc2l6ZRgEIAEoAxITCgt3aXRob3V0X2lkcxgFIAEoCCI+CgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIJCgVLTk9XThABEgsKB1VOS05PV04QAhIICgRHT05FEAMiRQoVUmVjb3JkZWRWdWxuZXJhYmlsaXR5EgoKAmlkGAEgASgJEhAKCHNldmVyaXR5GAIgASgNEg4KBnN0YXRlcxgDIAEoB2IGcHJvdG8z");
+  fileDesc("CiZ0YXByb290L3N0b3JlL3YxL3Z1bG5lcmFiaWxpdGllcy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSJ4CghUYWdNb250aBIqCgZzdGF0ZXMYASADKAsyGi50YXByb290LnN0b3JlLnYxLlRhZ1N0YXRlEkAKD3Z1bG5lcmFiaWxpdGllcxgCIAMoCzInLnRhcHJvb3Quc3RvcmUudjEuUmVjb3JkZWRWdWxuZXJhYmlsaXR5IskBCghUYWdTdGF0ZRILCgNkYXkYASABKA0SLQoEa2luZBgCIAEoDjIfLnRhcHJvb3Quc3RvcmUudjEuVGFnU3RhdGUuS2luZBIOCgZjb3VudHMYAyADKA0SDAoEc2l6ZRgEIAEoAxITCgt3aXRob3V0X2lkcxgFIAEoCBIOCgZkaWdlc3QYBiABKAkiPgoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASCQoFS05PV04QARILCgdVTktOT1dOEAISCAoER09ORRADIlYKFVJlY29yZGVkVnVsbmVyYWJpbGl0eRIKCgJpZBgBIAEoCRIQCghzZXZlcml0eRgCIAEoDRIOCgZzdGF0ZXMYAyABKAcSDwoHYWxpYXNlcxgEIAMoCWIGcHJvdG8z");
 
 /**
  * What was known of the vulnerabilities of a tag in one month (UTC).
@@ -78,6 +78,13 @@ export type TagState = Message<"taproot.store.v1.TagState"> & {
    * @generated from field: bool without_ids = 5;
    */
   withoutIds: boolean;
+
+  /**
+   * The digest of the image or index that the tag pointed to. Empty if it is not known: then aliases may be missing too.
+   *
+   * @generated from field: string digest = 6;
+   */
+  digest: string;
 };
 
 /**
@@ -153,6 +160,13 @@ export type RecordedVulnerability = Message<"taproot.store.v1.RecordedVulnerabil
    * @generated from field: fixed32 states = 3;
    */
   states: number;
+
+  /**
+   * All other names that it had in this month.
+   *
+   * @generated from field: repeated string aliases = 4;
+   */
+  aliases: string[];
 };
 
 /**
