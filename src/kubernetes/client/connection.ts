@@ -1,6 +1,6 @@
 import { Agent, ProxyAgent, type Dispatcher } from 'undici'
 import { ExecCredentials } from './exec-plugin.ts'
-import { textFrom, type KubeAccess } from './kubeconfig.ts'
+import { textFrom, tokenFrom, type Impersonation, type KubeAccess } from './kubeconfig.ts'
 
 const identityFields = ['ca', 'cert', 'key'] as const
 
@@ -10,10 +10,14 @@ const connectMs = 10_000
 /** Interval of keep-alive probes on idle connections, in milliseconds, so that no network device drops them. */
 const probeMs = 30_000
 
+type RequestHeaders = Record<string, string | string[]>
+
 /** The dispatcher and the headers with which to send a request. */
 export interface KubeRoute {
   readonly dispatcher: Dispatcher
-  readonly headers: Readonly<Record<string, string>>
+  readonly headers: Readonly<RequestHeaders>
+  /** To be called if the API server refuses the credential. Then the next route has a new one, if a plugin makes them. */
+  refused(): void
 }
 
 /** The TLS credentials of a connection, as PEM. A change of any of them needs a new connection. */
@@ -39,15 +43,19 @@ export class KubeConnection {
   /** Returns the current route. Rejects if a credential cannot be read. */
   async route(): Promise<KubeRoute> {
     const { cluster, user } = this.#access
-    const [ca, certificate, key, ownToken] = await Promise.all([cluster.ca, user.certificate, user.key, user.token].map(textFrom))
+    const [ca, certificate, key, ownToken] = await Promise.all([textFrom(cluster.ca), textFrom(user.certificate), textFrom(user.key), tokenFrom(user.token)])
     const printed = await this.#exec?.get()
-    const token = (printed?.token ?? ownToken)?.trim()
+    const token = printed?.token ?? ownToken
     const headers = {
-      ...(user.actAs !== undefined && { 'impersonate-user': user.actAs }),
+      ...(user.actAs !== undefined && impersonationHeaders(user.actAs)),
       ...(user.basic !== undefined && { authorization: `Basic ${Buffer.from(user.basic).toString('base64')}` }),
       ...(token !== undefined && { authorization: `Bearer ${token}` }),
     }
-    return { dispatcher: this.#dispatcher({ ca, cert: printed?.clientCertificateData ?? certificate, key: printed?.clientKeyData ?? key }), headers }
+    return {
+      dispatcher: this.#dispatcher({ ca, cert: printed?.certificate ?? certificate, key: printed?.key ?? key }),
+      headers,
+      refused: () => printed && this.#exec?.drop(printed),
+    }
   }
 
   /** Closes all connections. */
@@ -80,4 +88,18 @@ export class KubeConnection {
 
 function isSame(one: Identity, other: Identity): boolean {
   return identityFields.every((field) => one[field] === other[field])
+}
+
+function impersonationHeaders({ user, uid, groups, extra }: Impersonation): RequestHeaders {
+  return {
+    'impersonate-user': user,
+    ...(uid !== undefined && { 'impersonate-uid': uid }),
+    ...(groups.length > 0 && { 'impersonate-group': [...groups] }),
+    ...Object.fromEntries([...extra].map(([key, values]) => [`impersonate-extra-${headerNameOf(key)}`, [...values]])),
+  }
+}
+
+/** Returns a key as part of a header's name. The API server decodes percent signs. */
+function headerNameOf(key: string): string {
+  return encodeURIComponent(key).replaceAll('(', '%28').replaceAll(')', '%29')
 }

@@ -265,7 +265,7 @@ class HttpKubeClient implements KubeClient {
     timeouts: KubeTimeouts,
     signal: AbortSignal,
   ): Promise<AnswerBody> {
-    const { dispatcher, headers } = await untilAborted(this.#route(), signal)
+    const { dispatcher, headers, refused } = await untilAborted(this.#route(), signal)
     const asked = request(`${this.#connection.server}${path}${queryOf(query)}`, {
       method,
       dispatcher,
@@ -277,6 +277,7 @@ class HttpKubeClient implements KubeClient {
     // Undici ignores the signal while it is connecting.
     const answer = await untilAborted(asked, signal)
     if (answer.statusCode >= 200 && answer.statusCode < 300) return answer.body
+    if (answer.statusCode === 401) refused()
     const retryAfter = answer.headers['retry-after']
     throw answeredError(answer.statusCode, await answer.body.text(), typeof retryAfter === 'string' ? retryAfter : undefined)
   }

@@ -16,8 +16,8 @@ export type KubeEndpoint =
 export function accessOf(endpoint: KubeEndpoint): KubeAccess {
   const access = read(endpoint)
   const { server, proxyUrl } = access.cluster
-  if (!server.startsWith('https:')) throw new Error('the URL of the API server is not https')
-  if (proxyUrl !== undefined && !/^https?:/.test(proxyUrl)) throw new Error('the proxy of the API server is not an HTTP proxy')
+  if (URL.parse(server)?.protocol !== 'https:') throw new Error('the URL of the API server is not https')
+  if (proxyUrl !== undefined && !/^https?:/i.test(proxyUrl)) throw new Error('the proxy of the API server is not an HTTP proxy')
   return access
 }
 

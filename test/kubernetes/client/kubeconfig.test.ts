@@ -1,184 +1,121 @@
-import { X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { readFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:https'
-import { connect, type AddressInfo } from 'node:net'
+import { writeFile } from 'node:fs/promises'
 import { createServer as createProxy } from 'node:http'
-import { tmpdir } from 'node:os'
+import { connect, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import type { TLSSocket } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { createKubeClient, type KubeClient } from '../../../src/kubernetes/client/kube-client.ts'
-import type { ObjectType } from '../../../src/kubernetes/kube-api.ts'
+import { stringify } from 'yaml'
+import { errorText } from '../../../src/base/error-text.ts'
 import { selfSigned } from '../../auth/certificate.ts'
-import { random } from '../kube-bench.ts'
+import { base64, callerOf, clientOf, clientWith, configOf, failureOf, own, person, startBench, type Caller, type KubeconfigBench } from './kubeconfig-bench.ts'
 
-const pods: ObjectType = { group: '', version: 'v1', kind: 'Pod', plural: 'pods', namespaced: true }
-const signal = new AbortController().signal
-const own = selfSigned('kube.example')
-const person = selfSigned('person')
-const base64 = (text: string): string => Buffer.from(text).toString('base64')
-
-/** What the API server saw of a request. */
-interface Caller {
-  readonly authorization: string | undefined
-  readonly actsAs: string | undefined
-  /** Subject of the client certificate. */
-  readonly certificate: string | undefined
-  readonly serverName: string
-}
-
-let server: Server
-let folder: string
-let url: string
-const callers: Caller[] = []
-
+let bench: KubeconfigBench
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'taproot-kubeconfig-'))
-  server = createServer({ key: own.key, cert: own.certificate, requestCert: true, rejectUnauthorized: false }, (request, response) => {
-    // The server is TLS, so its sockets are.
-    const socket = request.socket as TLSSocket
-    const { raw } = socket.getPeerCertificate()
-    callers.push({
-      authorization: request.headers.authorization,
-      actsAs: request.headers['impersonate-user']?.toString(),
-      certificate: raw === undefined ? undefined : new X509Certificate(raw).subject,
-      serverName: String(socket.servername),
-    })
-    response.end(JSON.stringify({ metadata: { resourceVersion: '1' }, items: [] }))
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
+  bench = await startBench()
 })
-afterAll(async () => {
-  server?.closeAllConnections()
-  server?.close()
-  await rm(folder, { recursive: true })
-})
-
-/** Writes a kubeconfig and opens a client with it. */
-async function clientWith(user: object, cluster: object = { 'certificate-authority-data': base64(own.certificate) }): Promise<KubeClient> {
-  const file = join(folder, 'config')
-  const config = {
-    'current-context': 'main',
-    contexts: [{ name: 'main', context: { cluster: 'c', user: 'u' } }],
-    clusters: [{ name: 'c', cluster: { server: `${url}/`, ...cluster } }],
-    users: [{ name: 'u', user }],
-  }
-  await writeFile(file, JSON.stringify(config))
-  const client = createKubeClient({ endpoint: { from: 'kubeconfig', file, environment: process.env }, userAgent: 'taproot-test', random })
-  onTestFinished(() => client.close())
-  return client
-}
-
-/** Sends a request. Returns what the server saw. */
-async function callerOf(client: KubeClient): Promise<Caller | undefined> {
-  callers.length = 0
-  await client.list(pods, { limit: 1 }, signal)
-  return callers[0]
-}
-
-/** Writes a program that runs a shell script. Returns its file name. */
-async function plugin(name: string, script: string): Promise<string> {
-  await writeFile(join(folder, name), `#!/bin/sh\n${script}\n`)
-  await chmod(join(folder, name), 0o755)
-  return `./${name}`
-}
-
-/** A line of a script that prints a credential. */
-const prints = (status: object): string =>
-  `cat <<'END'\n${JSON.stringify({ apiVersion: 'client.authentication.k8s.io/v1', kind: 'ExecCredential', status })}\nEND`
+afterAll(() => bench?.stop())
 
 describe('a user of a kubeconfig', () => {
   test.each<[string, object, Partial<Caller>]>([
     ['a token', { token: 'T' }, { authorization: 'Bearer T' }],
     ['a name and password', { username: 'u', password: 'p:w' }, { authorization: `Basic ${base64('u:p:w')}` }],
     ['a certificate', { 'client-certificate-data': base64(person.certificate), 'client-key-data': base64(person.key) }, { certificate: 'CN=person' }],
-    ['another user to act as', { token: 'T', as: 'someone' }, { authorization: 'Bearer T', actsAs: 'someone' }],
     ['no credential', {}, { authorization: undefined, certificate: undefined }],
   ])('%s reaches the API server', async (_title, user, seen) => {
-    expect(await callerOf(await clientWith(user))).toMatchObject(seen)
+    expect(await callerOf(bench, await clientWith(bench, user))).toMatchObject(seen)
   })
 
   test('files are named relative to the kubeconfig, and read again for each request', async () => {
     for (const [name, text] of Object.entries({ ca: own.certificate, cert: person.certificate, key: person.key, token: 'one\n' })) {
-      await writeFile(join(folder, `${name}.pem`), text)
+      await writeFile(join(bench.folder, `${name}.pem`), text)
     }
     const user = { 'client-certificate': 'cert.pem', 'client-key': 'key.pem', tokenFile: 'token.pem', token: 'not this one' }
-    const client = await clientWith(user, { 'certificate-authority': 'ca.pem' })
-    expect(await callerOf(client)).toMatchObject({ authorization: 'Bearer one', certificate: 'CN=person' })
-    await writeFile(join(folder, 'token.pem'), 'two\n')
+    const client = await clientWith(bench, user, { 'certificate-authority': 'ca.pem' })
+    expect(await callerOf(bench, client)).toMatchObject({ authorization: 'Bearer one', certificate: 'CN=person' })
+    await writeFile(join(bench.folder, 'token.pem'), 'two\n')
     const other = selfSigned('other')
-    await writeFile(join(folder, 'cert.pem'), other.certificate)
-    await writeFile(join(folder, 'key.pem'), other.key)
-    expect(await callerOf(client)).toMatchObject({ authorization: 'Bearer two', certificate: 'CN=other' })
+    await writeFile(join(bench.folder, 'cert.pem'), other.certificate)
+    await writeFile(join(bench.folder, 'key.pem'), other.key)
+    expect(await callerOf(bench, client)).toMatchObject({ authorization: 'Bearer two', certificate: 'CN=other' })
   })
 
-  test('an auth-provider is refused, with what to use', async () => {
-    await expect(clientWith({ 'auth-provider': { name: 'gcp' } })).rejects.toThrow('use exec')
-  })
-})
-
-describe('an exec plugin of a kubeconfig', () => {
-  test('it runs again only after its token expired', async () => {
-    const later = new Date(Date.now() + 3_600_000).toISOString()
-    const counting = (name: string, expirationTimestamp: string): Promise<string> =>
-      plugin(name, `echo run >> "$LOG"; ${prints({ token: 'from plugin', expirationTimestamp })}`)
-    for (const [name, expiry, runs] of [['fresh', later, 1] as const, ['expired', '2020-01-01T00:00:00Z', 3] as const]) {
-      const log = join(folder, `${name}.log`)
-      const client = await clientWith({ exec: { command: await counting(name, expiry), env: [{ name: 'LOG', value: log }] } })
-      for (let i = 0; i < 3; i += 1) expect(await callerOf(client)).toMatchObject({ authorization: 'Bearer from plugin' })
-      expect(readFileSync(log, 'utf8').split('\n').length - 1).toBe(runs)
-    }
-  })
-
-  test('requests at the same time wait for one run', async () => {
-    const log = join(folder, 'once.log')
-    const command = await plugin('once', `echo run >> "$LOG"; sleep 0.3; ${prints({ token: 'shared' })}`)
-    const client = await clientWith({ exec: { command, env: [{ name: 'LOG', value: log }] } })
-    await Promise.all([callerOf(client), callerOf(client), callerOf(client)])
-    expect(readFileSync(log, 'utf8')).toBe('run\n')
-  })
-
-  test('its certificate is that of the client', async () => {
-    const command = await plugin('certificate', prints({ clientCertificateData: person.certificate, clientKeyData: person.key }))
-    expect(await callerOf(await clientWith({ exec: { command } }))).toMatchObject({ certificate: 'CN=person', authorization: undefined })
-  })
-
-  test('it gets its arguments, and what it asks for about the cluster', async () => {
-    const out = join(folder, 'info.json')
-    const command = await plugin('info', `printf '%s' "$KUBERNETES_EXEC_INFO" > "$OUT"; [ "$1 $2" = "get token" ] || exit 1; ${prints({ token: 'T' })}`)
-    const exec = {
-      apiVersion: 'client.authentication.k8s.io/v1beta1',
-      command,
-      args: ['get', 'token'],
-      env: [{ name: 'OUT', value: out }],
-      provideClusterInfo: true,
-    }
-    expect(await callerOf(await clientWith({ exec }))).toMatchObject({ authorization: 'Bearer T' })
-    expect(JSON.parse(readFileSync(out, 'utf8'))).toEqual({
-      apiVersion: 'client.authentication.k8s.io/v1beta1',
-      kind: 'ExecCredential',
-      spec: { interactive: false, cluster: { server: url, 'certificate-authority-data': base64(own.certificate) } },
+  test('a user to act as reaches the API server with all that the kubeconfig says', async () => {
+    const scopes = { scopes: ['view', 'deploy'], 'example.com/Team (a)': ['one'] }
+    const user = { token: 'T', as: 'someone', 'as-uid': '7', 'as-groups': ['a', 'b'], 'as-user-extra': scopes }
+    expect(await callerOf(bench, await clientWith(bench, user))).toMatchObject({
+      authorization: 'Bearer T',
+      headers: {
+        'impersonate-user': ['someone'],
+        'impersonate-uid': ['7'],
+        'impersonate-group': ['a', 'b'],
+        'impersonate-extra-scopes': ['view', 'deploy'],
+        'impersonate-extra-example.com%2fteam%20%28a%29': ['one'],
+      },
     })
   })
 
+  test.each<[string, object, string]>([
+    ['an auth-provider', { 'auth-provider': { name: 'oidc' } }, 'users[0].user.auth-provider is not supported by Taproot: use exec'],
+    ['groups to act with, but no user', { token: 'T', 'as-groups': ['a'] }, 'users[0].user.as is missing'],
+    ['a uid to act with, but no user', { token: 'T', 'as-uid': '7' }, 'users[0].user.as is missing'],
+    ['more to act with, but no user', { token: 'T', 'as-user-extra': { a: ['b'] } }, 'users[0].user.as is missing'],
+    ['a token that is a number', { token: 31_337 }, 'users[0].user.token must be text'],
+    ['a password that is a number', { username: 'u', password: 31_337 }, 'users[0].user.password must be text'],
+    ['a group that is a number', { as: 'a', 'as-groups': ['b', 31_337] }, 'users[0].user.as-groups[1] must be text'],
+    ['a variable that is a number', { exec: { command: 'x', env: [{ name: 'A', value: 31_337 }] } }, 'users[0].user.exec.env[0].value must be text'],
+    ['an argument that is a number', { exec: { command: 'x', args: [31_337] } }, 'users[0].user.exec.args[0] must be text'],
+    ['a key that is not base64', { 'client-certificate-data': 'AAAA', 'client-key-data': '31337!' }, 'users[0].user.client-key-data is not valid base64'],
+    ['a certificate without a key', { 'client-certificate-data': 'AAAA' }, 'users[0].user.client-key is missing'],
+    ['a token and a user name', { token: 'T', username: 'u' }, 'users[0].user.username must not be set with a token'],
+    ['a plugin without a command', { exec: {} }, 'users[0].user.exec.command is missing'],
+    ['a plugin that needs a terminal', { exec: { command: 'x', interactiveMode: 'Always' } }, 'interactiveMode must not be Always'],
+    ['a plugin of another mode', { exec: { command: 'x', interactiveMode: 'Sometimes' } }, 'interactiveMode must be Never or IfAvailable'],
+  ])('%s is refused with the name of the field', async (_title, user, reason) => {
+    const refused = await clientWith(bench, user).catch(errorText)
+    expect(refused).toContain(reason)
+    expect(refused).not.toContain('31337')
+  })
+
+  test('fields that are null are absent', async () => {
+    const client = await clientWith(bench, { token: 'T', exec: null, 'auth-provider': null, 'as-groups': null, username: null })
+    expect(await callerOf(bench, client)).toMatchObject({ authorization: 'Bearer T' })
+  })
+
+  test('an empty token file is an error', async () => {
+    await writeFile(join(bench.folder, 'empty'), '\n')
+    expect(errorText(await failureOf(await clientWith(bench, { tokenFile: 'empty' })))).toMatch(/token file .*empty is empty/)
+  })
+})
+
+describe('the text of a kubeconfig', () => {
+  const yamlOf = (user: string): string => stringify(configOf(bench, { replaced: true })).replace('replaced: true', user)
+
+  test.each<[string, (text: string) => string]>([
+    ['merge keys', (text) => text.replace('token: T', '<<: {token: T}')],
+    ['a second document', (text) => `${text}---\n`],
+    ['a scheme in upper case', (text) => text.replace('https:', 'HTTPS:')],
+  ])('may have %s', async (_title, change) => {
+    expect(await callerOf(bench, await clientOf(bench, change(yamlOf('token: T'))))).toMatchObject({ authorization: 'Bearer T' })
+  })
+
   test.each([
-    ['that fails', 'echo "sign in first" >&2; exit 1', /sign in first/],
-    ['that prints no credential', 'echo "{}"', /printed no credential/],
-    ['with an empty credential', prints({}), /neither a token nor a certificate/],
-    ['that prints no JSON', 'echo hello', /JSON/],
-  ])('a plugin %s is an error with its reason, and runs again for the next request', async (title, script, reason) => {
-    const name = title.replaceAll(' ', '-')
-    const client = await clientWith({ exec: { command: await plugin(name, script) } })
-    const error: unknown = await client.list(pods, { limit: 1 }, signal).then(
-      () => undefined,
-      (thrown: unknown) => thrown,
-    )
-    expect(error).toMatchObject({ name: 'KubeError', reason: 'unauthorized', cause: { message: expect.stringMatching(reason) as unknown } })
-    await plugin(name, prints({ token: 'now' }))
-    expect(await callerOf(client)).toMatchObject({ authorization: 'Bearer now' })
+    ['text that is not YAML', 'token: "s3cret\\q"', /config, line \d+, column \d+: not valid YAML$/],
+    ['the same key twice', 'token: s3cret\n      token: s3cret', /config, line \d+, column \d+: not valid YAML$/],
+    ['a text with a leading asterisk', 'token: *s3cret', /config: it has an alias/],
+    ['a user that is text', '- s3cret', /config: users\[0\].user must be a mapping/],
+  ])('%s is an error that names the place and not the text', async (_title, user, reason) => {
+    const refused = await clientOf(bench, yamlOf(user)).catch(errorText)
+    expect(refused).toMatch(reason)
+    expect(refused).not.toContain('s3cret')
+  })
+
+  test('an unknown tag causes no warning with the text', async () => {
+    const warned: unknown[] = []
+    const listener = (warning: unknown): void => void warned.push(warning)
+    process.on('warning', listener)
+    onTestFinished(() => void process.off('warning', listener))
+    expect(await callerOf(bench, await clientOf(bench, yamlOf('token: !s3cret T')))).toMatchObject({ authorization: 'Bearer T' })
+    expect(warned).toEqual([])
   })
 })
 
@@ -193,7 +130,7 @@ describe('a cluster of a kubeconfig', () => {
     ],
     ['a certificate that is not verified', { 'insecure-skip-tls-verify': true }, {}],
   ])('with %s is reached', async (_title, cluster, seen) => {
-    expect(await callerOf(await clientWith({ token: 'T' }, cluster))).toMatchObject({ authorization: 'Bearer T', ...seen })
+    expect(await callerOf(bench, await clientWith(bench, { token: 'T' }, cluster))).toMatchObject({ authorization: 'Bearer T', ...seen })
   })
 
   test.each<[string, object]>([
@@ -201,10 +138,10 @@ describe('a cluster of a kubeconfig', () => {
     ['no authority', {}],
     ['another name', { 'certificate-authority-data': base64(own.certificate), 'tls-server-name': 'other.example' }],
   ])('with %s gets no credential', async (_title, cluster) => {
-    callers.length = 0
-    const client = await clientWith({ token: 'T' }, cluster)
-    await expect(client.list(pods, { limit: 1 }, signal)).rejects.toMatchObject({ name: 'KubeError', reason: 'unavailable' })
-    expect(callers).toEqual([])
+    bench.callers.length = 0
+    const client = await clientWith(bench, { token: 'T' }, cluster)
+    expect(await failureOf(client)).toMatchObject({ reason: 'unavailable' })
+    expect(bench.callers).toEqual([])
   })
 
   test('a proxy is used for the connection', async () => {
@@ -222,11 +159,20 @@ describe('a cluster of a kubeconfig', () => {
     await once(proxy, 'listening')
     onTestFinished(() => void proxy.close())
     const cluster = { 'certificate-authority-data': base64(own.certificate), 'proxy-url': `http://127.0.0.1:${(proxy.address() as AddressInfo).port}` }
-    expect(await callerOf(await clientWith({ token: 'T' }, cluster))).toMatchObject({ authorization: 'Bearer T' })
-    expect(targets).toEqual([url.slice('https://'.length)])
+    expect(await callerOf(bench, await clientWith(bench, { token: 'T' }, cluster))).toMatchObject({ authorization: 'Bearer T' })
+    expect(targets).toEqual([bench.url.slice('https://'.length)])
   })
 
   test('a proxy of another kind is refused', async () => {
-    await expect(clientWith({}, { 'proxy-url': 'socks5://127.0.0.1:1' })).rejects.toThrow('not an HTTP proxy')
+    await expect(clientWith(bench, {}, { 'proxy-url': 'socks5://127.0.0.1:1' })).rejects.toThrow('not an HTTP proxy')
+  })
+
+  test.each<[string, object, string]>([
+    ['an authority and no verification', { 'certificate-authority-data': unknown, 'insecure-skip-tls-verify': true }, 'remove one of them'],
+    ['an authority that is not base64', { 'certificate-authority-data': '-----BEGIN' }, 'clusters[0].cluster.certificate-authority-data is not valid base64'],
+    ['text for a flag', { 'insecure-skip-tls-verify': 'yes' }, 'clusters[0].cluster.insecure-skip-tls-verify must be true or false'],
+    ['no https', { server: 'http://127.0.0.1:1' }, 'not https'],
+  ])('with %s is refused', async (_title, cluster, reason) => {
+    await expect(clientWith(bench, { token: 'T' }, cluster)).rejects.toThrow(reason)
   })
 })
