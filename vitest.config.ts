@@ -67,6 +67,9 @@ const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/c
 /** Files that run by their path only, in this tier. The other campaigns run among all tests: they mostly wait, and the others use the processor meanwhile. */
 const leftOut = leftOutCampaigns()
 
+/** Files of the full tier alone: the programs that they need take minutes to build. */
+const fullTierFiles = ['test/contents/syft.test.ts']
+
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
 const isolatedTests = {
   'test/transport/transport-grpc-limits.test.ts': 'replaces console.error',
@@ -122,7 +125,7 @@ export default defineConfig({
         test: {
           name: 'main',
           include: ['test/**/*.test.ts'],
-          exclude: [clusterTests, ...isolated, ...leftOut],
+          exclude: [clusterTests, ...isolated, ...leftOut, ...(isFullTier ? [] : fullTierFiles)],
           isolate: false,
         },
       },
