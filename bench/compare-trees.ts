@@ -1,12 +1,12 @@
 /** `npm run bench:trees`: processor time of a REST Get in two states of the source, in alternating rounds of one run. */
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { startGenerator } from './load/start-generator.ts'
-import { compare, type Candidate } from './measure.ts'
+import { compare, type Candidate, type Rounds } from './measure.ts'
 import { answers, Child, onFreePorts } from './subjects/child.ts'
 
 const help = `npm run bench:trees -- --before REF [options]
@@ -59,31 +59,63 @@ async function start(name: string, tree: string, folder: string): Promise<Subjec
   })
 }
 
-const { values } = parseArgs({
-  options: {
+/** What the command line asks for. */
+interface TreesOptions {
+  readonly before: string
+  readonly after: string
+  readonly rounds: Rounds
+}
+
+/** Ends the program with one line that says what is wrong. */
+function refuse(complaint: string): never {
+  process.stderr.write(`${complaint}\n`)
+  process.exit(2)
+}
+
+function positive(text: string, option: string): number {
+  return Number(text) > 0 ? Number(text) : refuse(`${option} needs a positive number`)
+}
+
+/** Returns the commit that a ref names. */
+function commitOf(ref: string): string {
+  const { status, stdout } = spawnSync('git', ['rev-parse', '--verify', '--quiet', '--end-of-options', `${ref}^{commit}`], { cwd: root, encoding: 'utf8' })
+  return status === 0 ? stdout.trim() : refuse(`${ref} is not a commit of this checkout`)
+}
+
+function readOptions(): TreesOptions {
+  const options = {
     before: { type: 'string' },
     after: { type: 'string', default: 'HEAD' },
     rounds: { type: 'string', default: '40' },
     seconds: { type: 'string', default: '0.5' },
     help: { type: 'boolean', default: false },
-  },
-})
-const { before, after } = values
-if (values.help || before === undefined) {
-  process.stdout.write(help)
-  process.exit(values.help ? 0 : 2)
+  } as const
+  try {
+    const { help: isHelp, before, after, rounds, seconds } = parseArgs({ options }).values
+    if (isHelp) {
+      process.stdout.write(help)
+      process.exit(0)
+    }
+    if (before === undefined) refuse('--before needs a commit or tag (--help)')
+    return { before, after, rounds: { rounds: positive(rounds, '--rounds'), milliseconds: positive(seconds, '--seconds') * 1000 } }
+  } catch (error) {
+    if (error instanceof TypeError) refuse(error.message)
+    throw error
+  }
 }
+
+const { before, after, rounds } = readOptions()
+const commits = { before: commitOf(before), after: commitOf(after) }
 const folder = mkdtempSync(join(tmpdir(), 'taproot-trees-'))
 const subjects: Subject[] = []
 try {
-  const trees = { before: extract(before, join(folder, 'before')), after: extract(after, join(folder, 'after')) }
+  const trees = { before: extract(commits.before, join(folder, 'before')), after: extract(commits.after, join(folder, 'after')) }
   const started = async (name: string, tree: string): Promise<Subject> => {
     const subject = await start(name, tree, join(folder, `data-${subjects.length}`))
     subjects.push(subject)
     return subject
   }
   const first = await started(before, trees.before)
-  const rounds = { rounds: Number(values.rounds), milliseconds: Number(values.seconds) * 1000 }
   // The same source twice shows how precise the ratio is.
   for (const second of [await started(`${before}, a second time`, trees.before), await started(after, trees.after)]) {
     const { measured, cpu } = await compare(first, second, rounds)
