@@ -25,7 +25,7 @@ export class FetchError extends Error {
   override readonly name = 'FetchError'
   readonly reason: FetchErrorReason
   readonly status: number | undefined
-  /** The wait that the server asked for with `Retry-After`, in milliseconds. */
+  /** The wait that the server asked for with `Retry-After` or `Refresh-After`, in milliseconds. */
   readonly retryAfterMs: number | undefined
   /** The `WWW-Authenticate` header of a download that failed with status 401. */
   readonly challenge: string | undefined

@@ -5,6 +5,10 @@ import { FetchError, retryAfterOf } from './safe-agent.ts'
 export interface FetchResponse {
   readonly status: number
   readonly body: Uint8Array
+  /** The `Content-Type` header; empty without one. */
+  readonly contentType: string
+  /** The wait that the server asked for, in milliseconds; undefined if it asked for none. */
+  readonly retryAfterMs: number | undefined
 }
 
 /** What an exchange sends, and its limits. */
@@ -34,6 +38,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   #timer: NodeJS.Timeout
   #controller: Dispatcher.DispatchController | undefined
   #status = 0
+  #contentType = ''
+  #retryAfterMs: number | undefined
   #size = 0
   #isOver = false
 
@@ -54,9 +60,13 @@ class Exchange implements Dispatcher.DispatchHandler {
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Record<string, string | string[] | undefined>): void {
     if (status < 200 || this.#isOver) return
     this.#status = status
+    const { 'content-type': type, 'retry-after': retryAfter, 'refresh-after': refreshAfter } = headers
+    if (typeof type === 'string') this.#contentType = type
+    // Scanners for Harbor have a header of their own.
+    this.#retryAfterMs = retryAfterOf(retryAfter ?? refreshAfter)
     if (status > 299) {
       // The rest of the answer is not read.
-      this.#fail(new FetchError(status < 400 ? 'redirect' : 'status', { status, retryAfterMs: retryAfterOf(headers['retry-after']) }))
+      this.#fail(new FetchError(status < 400 ? 'redirect' : 'status', { status, retryAfterMs: this.#retryAfterMs }))
     } else if (this.#options.discardBody) {
       clearTimeout(this.#timer)
       // Closes the connection of a slow rest. A short rest is read, so that the connection can be used again.
@@ -101,7 +111,7 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   #succeed(): void {
     this.#end()
-    this.#resolve({ status: this.#status, body: Buffer.concat(this.#chunks) })
+    this.#resolve({ status: this.#status, body: Buffer.concat(this.#chunks), contentType: this.#contentType, retryAfterMs: this.#retryAfterMs })
   }
 
   #fail(error: unknown): void {

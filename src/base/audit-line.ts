@@ -5,7 +5,7 @@ export interface AuditLine {
   readonly method: string
   /** The capabilities that the method needs, separated by commas. */
   readonly capability?: string | undefined
-  readonly transport: 'http' | 'grpc' | 'kubernetes' | 'cli'
+  readonly transport: 'http' | 'grpc' | 'kubernetes' | 'cli' | 'worker'
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
   readonly operator?: boolean | undefined

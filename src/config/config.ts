@@ -134,6 +134,20 @@ export interface KubernetesConfig {
   readonly pullSecrets: { readonly enabled: boolean }
 }
 
+/** A scanner with the scanner API of Harbor. `tokenFile` is set if `authorization` is. */
+export interface ScannerConfig {
+  readonly name: string
+  readonly url: string
+  readonly identity: string
+  readonly registryUrl?: string
+  readonly authorization?: 'bearer' | 'basic' | 'apiKey'
+  readonly tokenFile?: string
+  readonly caFile?: string
+  readonly timeoutSeconds?: number
+  readonly scanMinutes?: number
+  readonly concurrent?: number
+}
+
 /** A destination of audit events. The kind determines which keys may be set. */
 export interface AuditSinkConfig {
   readonly kind: 'log' | 'file' | 'syslog' | 'https' | 'otlp'
@@ -203,5 +217,7 @@ export interface Config {
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
   readonly audit: AuditConfig
   readonly catalogues: { readonly feeds: readonly FeedSettings[] }
+  /** Only with `registry.readContents`. */
+  readonly scanners: readonly ScannerConfig[]
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error'; readonly format: 'json' | 'text' }
 }

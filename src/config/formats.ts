@@ -1,9 +1,21 @@
 import { isIP } from 'node:net'
 import { isNetwork } from '../base/client-address.ts'
+import { isUid } from '../base/uid.ts'
 
 /** The format of a text value. */
 export type ValueFormat =
-  'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network' | 'origin' | 'sink-name'
+  | 'http-url'
+  | 'base-url'
+  | 'host-port'
+  | 'listen-address'
+  | 'package-name'
+  | 'key-prefix'
+  | 'cluster-id'
+  | 'pool-provider'
+  | 'network'
+  | 'origin'
+  | 'sink-name'
+  | 'identity'
 
 /** For each format, a check, and a description for errors that start with "expected". */
 export const valueFormats = {
@@ -15,6 +27,7 @@ export const valueFormats = {
   'key-prefix': { test: (value) => /^\/[\x21-\x7e]*[^/\s]$/.test(value), expected: 'a key prefix that starts with / and does not end with it, e.g. /taproot' },
   'pool-provider': { test: (value) => /^[a-z0-9-]+\/[a-z0-9-]+$/.test(value), expected: 'a pool and a provider, e.g. taproot/taproot' },
   'sink-name': { test: (value) => /^[a-z][a-z0-9-]{0,62}$/.test(value), expected: 'lower-case letters, digits and dashes, e.g. siem' },
+  identity: { test: (value) => isUid(value), expected: 'the uid of an identity' },
   origin: { test: (value) => value === '*' || isOrigin(value), expected: 'an origin such as https://portal.example.com, without a path, or *' },
   network: { test: isNetwork, expected: 'an IP address or a network, e.g. 10.0.0.0/8' },
   'cluster-id': {

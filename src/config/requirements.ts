@@ -39,6 +39,7 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
     ...issuerErrors(tree),
     ...repeatedRows(tree),
     ...auditSinkErrors(tree),
+    ...scannerErrors(tree),
   ]
 }
 
@@ -113,10 +114,26 @@ function issuerErrors(tree: Tree): string[] {
   })
 }
 
+/** Checks that pushed images are read if there are scanners, and that each has a file for its authorization. */
+function scannerErrors(tree: Tree): string[] {
+  const { path, variable } = settingOf('scanners')
+  const rows = valueAt(tree, path)
+  if (!Array.isArray(rows) || rows.length === 0) return []
+  const isRead = valueAt(tree, settingOf('registry.readContents').path) !== false
+  return [
+    ...(isRead ? [] : [`scanners (${variable}): expected none, because registry.readContents is false: images are scanned once they are read`]),
+    ...rows.filter(isTree).flatMap(({ name, authorization, tokenFile }) => {
+      if (authorization === undefined || tokenFile !== undefined) return []
+      return [`scanners (${variable}): ${String(name)}: tokenFile is missing, because authorization is set`]
+    }),
+  ]
+}
+
 /** Lists in which each row has a unique name, and the key of that name. */
 const namedRows = [
   ['terms', 'id'],
   ['catalogues.feeds', 'name'],
+  ['scanners', 'name'],
   ['limits.selfService', 'limit'],
   ['limits.organizations', 'limit'],
 ] as const

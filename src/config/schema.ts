@@ -1,7 +1,22 @@
 import { defaultNamespaces } from '../transport/aliases.ts'
 import type { Config } from './config.ts'
 import { count, days, flag, list, megabytes, port, seconds, section, text, type NodeFor } from './schema-node.ts'
-import { accountChecks, auditSink, aws, etcd, feed, issuer, limit, operator, registryTls, selfServiceLimits, serverTls, terms, upstream } from './sections.ts'
+import {
+  accountChecks,
+  auditSink,
+  aws,
+  etcd,
+  feed,
+  issuer,
+  limit,
+  operator,
+  registryTls,
+  scanner,
+  selfServiceLimits,
+  serverTls,
+  terms,
+  upstream,
+} from './sections.ts'
 
 /**
  * Every key of the configuration, with its type, default, meaning and limits. The validation, environment variables, the published JSON Schema and
@@ -203,6 +218,7 @@ export const configSchema = section('Configuration of Taproot.', {
   catalogues: section('Catalogues of imported data.', {
     feeds: list('Sources that the worker imports at intervals.', feed, []),
   }),
+  scanners: list('Scanners with the scanner API of Harbor. The worker has them scan pushed images, and keeps their reports as referrers.', scanner, []),
   log: section('The log.', {
     level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }),
     format: text('`json` for programs: one object per line. `text` for people at a terminal.', { enum: ['json', 'text'], default: 'json' }),

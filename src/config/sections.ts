@@ -72,6 +72,26 @@ export const feed = section(
   ['name', 'source'],
 )
 
+/** A scanner. */
+export const scanner = section(
+  'One scanner.',
+  {
+    name: text('Name of the scanner in reports, metrics and logs. Images are scanned again under another name.', { format: 'sink-name' }),
+    url: text('URL of the scanner, to which `/api/v1/scan` is added. Redirects are not followed.', { format: 'http-url' }),
+    identity: text('Uid of the identity that the scanner acts as. Images are scanned where it may pull and push.', { format: 'identity' }),
+    registryUrl: text('URL at which the scanner reaches the registry host. Default: `registry.scheme` and `registry.host`.', { format: 'http-url' }),
+    authorization: text('How requests to the scanner are authorized with `tokenFile`. Default: `bearer`. For `basic`, the file has `user:password`.', {
+      enum: ['bearer', 'basic', 'apiKey'],
+    }),
+    tokenFile: text('File with the credential for the scanner.'),
+    caFile: text('PEM file with the CA certificate of the scanner. Default: the CA certificates of the system.'),
+    timeoutSeconds: count('Seconds for one request to the scanner, with its answer. Default: 30.'),
+    scanMinutes: count('Minutes from the request for a scan to its report. Default: 30.'),
+    concurrent: count('Number of scans at the same time. Default: 4.'),
+  },
+  ['name', 'url', 'identity'],
+)
+
 /** A document to accept. */
 export const terms = section(
   'One document.',

@@ -2,14 +2,15 @@ import { errorText } from '../base/error-text.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
-import { unreadPrefix, UpstreamError } from '../registry/index.ts'
+import type { Write } from '../store/store.ts'
+import { rereadPrefix, scanKey, scanPrefixes, unreadPrefix, UpstreamError } from '../registry/index.ts'
 import type { ImageContents, ImageIndex, PackageSource } from './image-contents.ts'
 import { ContentError, type ContentRetry } from './package.ts'
 import { readContents, unreadContents, type ReadingOptions, type ReadManifest } from './reading/read-contents.ts'
 import { Publisher, type PublishedContents } from './segments/publisher.ts'
 import type { StoredImage } from './segments/segment-builder.ts'
 import type { SegmentsOptions } from './segments/segments.ts'
-import { UnreadImages, type UnreadImage } from './unread-images.ts'
+import { ImageQueue, type QueuedImage } from './image-queue.ts'
 
 /** Receives what was read, for metrics. */
 export interface ContentsObserver {
@@ -22,6 +23,8 @@ export interface ContentsJobOptions extends SegmentsOptions {
   readonly services: Services
   /** The time after which what was read is published, in milliseconds: 3 seconds by default. */
   readonly publishAfterMs?: number
+  /** The names of scanners that are to scan what was read; none by default. */
+  readonly scanners?: readonly string[]
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
@@ -40,7 +43,7 @@ const triesAtOnce = 3
 
 /** A manifest that was read, and when it is to be read again. */
 interface DoneImage {
-  readonly image: UnreadImage
+  readonly image: QueuedImage
   readonly retry: ContentRetry
 }
 
@@ -60,20 +63,18 @@ function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: n
 export class ContentsJob {
   readonly #options: ContentsJobOptions
   readonly #publisher: Publisher
-  readonly #unread: UnreadImages
+  readonly #unread: ImageQueue
   /** Images that could not be read in this round, by key. */
   #failed = new Set<string>()
   /** The number of times that the upstream failed for an image alone, by key. */
   readonly #failures = new Map<string, number>()
-  /** The key after which the next organisation's turn is. */
-  #after = ''
   /** True once it is known that this version of the readers read all images, or was asked to. */
   #asked = false
 
   constructor(options: ContentsJobOptions) {
     this.#options = options
     this.#publisher = new Publisher(options, options.services)
-    this.#unread = new UnreadImages(options)
+    this.#unread = new ImageQueue(options, { waiting: unreadPrefix, later: rereadPrefix })
   }
 
   /**
@@ -103,9 +104,16 @@ export class ContentsJob {
       if (found.done.length === 0) break
       if (found.images.length + found.indexes.length > 0) await this.#publisher.publish(found, signal)
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
-      for (const { image, retry } of found.done) await this.#unread.done(image, retry, signal)
+      for (const { image, retry } of found.done) await this.#unread.done(image, { retry, also: this.#scansOf(image, retry) }, signal)
     }
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
+  }
+
+  /** Returns the writes that ask scanners for an image. The upstream does not have all bytes of one that is read daily. */
+  #scansOf(image: ImageName, retry: ContentRetry): readonly Write[] {
+    const { scanners = [] } = this.#options
+    const keys = retry === 'daily' ? [] : scanners.map((name) => scanKey(scanPrefixes.waiting, name, image))
+    return keys.map((key) => ({ kind: 'put', key, value: new Uint8Array() }))
   }
 
   async #begin(signal: AbortSignal): Promise<void> {
@@ -124,7 +132,7 @@ export class ContentsJob {
     let packages = 0
     const busy = new Set<Uid>()
     const endMs = performance.now() + (this.#options.publishAfterMs ?? publishedAfterMs)
-    const turns = this.#turns(busy, signal)
+    const turns = this.#unread.turns(busy, this.#failed, signal)
     const work = async (): Promise<void> => {
       // The limits are looked at after an image: a batch without any means that none waits.
       for (let isFull = false; !isFull; isFull = done.length >= publishedImages || packages >= publishedPackages || performance.now() >= endMs) {
@@ -151,35 +159,7 @@ export class ContentsJob {
     return { done, images, indexes }
   }
 
-  /** Returns a function that resolves with the next image to read: the next organisation's that is not busy. Undefined if there is none. */
-  #turns(busy: ReadonlySet<Uid>, signal: AbortSignal): () => Promise<UnreadImage | undefined> {
-    const seen = new Set<string>(this.#failed)
-    let last = Promise.resolve<UnreadImage | undefined>(undefined)
-    const next = async (): Promise<UnreadImage | undefined> => {
-      // One round over all organisations, from where the last one was found.
-      for (let isSecond = false; ;) {
-        const found = await this.#unread.first(this.#after, seen, signal)
-        if (found === undefined) {
-          if (isSecond || this.#after === '') return undefined
-          this.#after = ''
-          isSecond = true
-          continue
-        }
-        const root = rootOf(found.repo)
-        this.#after = `${unreadPrefix}${root}~`
-        if (busy.has(root)) {
-          if (isSecond) return undefined
-          continue
-        }
-        seen.add(found.entry.key)
-        return found
-      }
-    }
-    // One after the other: each sees what the one before took.
-    return () => (last = last.then(next, next))
-  }
-
-  async #read(name: UnreadImage, signal: AbortSignal): Promise<PublishedContents & { readonly retry: ContentRetry }> {
+  async #read(name: QueuedImage, signal: AbortSignal): Promise<PublishedContents & { readonly retry: ContentRetry }> {
     const { services, upstream, clock, directory } = this.#options
     // Not in the folder of the segments, whose other files are removed.
     const folder = `${directory}-reading`
@@ -201,7 +181,7 @@ export class ContentsJob {
   }
 
   /** Resolves with the failure as the contents of an image if the upstream answers, but fails for this image again and again. Else rejects with the error. */
-  async #afterFailure(reading: ReadingOptions, { name, error }: { name: UnreadImage; error: unknown }, signal: AbortSignal): Promise<ReadManifest> {
+  async #afterFailure(reading: ReadingOptions, { name, error }: { name: QueuedImage; error: unknown }, signal: AbortSignal): Promise<ReadManifest> {
     signal.throwIfAborted()
     if (!(error instanceof UpstreamError)) throw error
     await reading.upstream.ready(signal)

@@ -1,10 +1,9 @@
-import { Counter, Gauge, type Registry } from 'prom-client'
 import type { AuditSegments } from '../audit/index.ts'
-import { feedRequestPrefix, type FeedObserver } from '../catalogue/index.ts'
-import type { ContentsObserver } from '../contents/index.ts'
+import { feedRequestPrefix } from '../catalogue/index.ts'
+import type { ScanJob } from '../contents/index.ts'
 import { errorText } from '../base/error-text.ts'
 import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
-import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../domains/expire.ts'
+import { Expirer, expiredSorts, type ExpireCounts } from '../domains/expire.ts'
 import { countUse } from '../domains/usage.ts'
 import { forgetPending } from '../engine/membership.ts'
 import { oneByOne } from '../engine/jobs/one-by-one.ts'
@@ -12,6 +11,7 @@ import type { Dispatcher } from '../events/index.ts'
 import { forgetHeldNames } from '../iam/index.ts'
 import { endExpiredSyncs, recountContent } from '../registry/index.ts'
 import { createDelivery, type DeliveryOptions } from './delivery.ts'
+import { createBackgroundMetrics, type BackgroundObserver } from './telemetry/background-metrics.ts'
 import type { Engine } from './engine.ts'
 import { cascadePrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
@@ -37,16 +37,6 @@ const resignTimeoutMs = 1_000
 /** Time after which every store has released a leadership that was given up, in milliseconds. */
 const leaseLifeMs = 15_000
 
-/** Receives measurements of background work, for metrics. */
-export interface BackgroundObserver extends FeedObserver, ContentsObserver {
-  leading(leads: boolean): void
-  /** Whether this process runs the work of role `worker`. */
-  working(works: boolean): void
-  expired(what: ExpiredSort, count: number): void
-  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds`, `contents`, `counts`, `cycles` or `collect`. */
-  failed(work: string): void
-}
-
 /** Work that the leader repeats. */
 interface LeaderJob {
   readonly name: string
@@ -63,6 +53,8 @@ interface Background {
   readonly observer: BackgroundObserver | undefined
   readonly dispatcher: Dispatcher | undefined
   readonly segments: AuditSegments | undefined
+  /** One for each scanner. */
+  readonly scans: readonly ScanJob[]
 }
 
 /** Repeats a job until `signal` aborts. A failure is logged, and the delay grows with each consecutive failure. */
@@ -183,6 +175,9 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
             { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() },
             signal,
           ),
+      ...background.scans.map((job) =>
+        keepDoing(background, { name: 'scans', work: () => job.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() }, signal),
+      ),
     ])
   } finally {
     for (const end of unfollow) end?.()
@@ -249,10 +244,10 @@ interface Shares {
 export async function runBackground(
   engine: Engine,
   signal: AbortSignal,
-  options: Shares & { observer?: BackgroundObserver; dispatcher?: Dispatcher; segments?: AuditSegments | undefined } = {},
+  options: Shares & { observer?: BackgroundObserver; dispatcher?: Dispatcher; segments?: AuditSegments | undefined; scans?: readonly ScanJob[] } = {},
 ): Promise<void> {
-  const { observer, dispatcher, segments } = options
-  const background = { engine, observer, dispatcher, segments }
+  const { observer, dispatcher, segments, scans = [] } = options
+  const background = { engine, observer, dispatcher, segments, scans }
   const changed = new Alarm()
   engine.cache.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()
@@ -267,50 +262,12 @@ export async function runBackground(
   ])
 }
 
-/** Registers the metrics `taproot_leader`, `taproot_worker_active`, `taproot_trimmed_total`, `taproot_background_failures_total` and those of feeds. */
-export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
-  const registers = [registry]
-  const leader = new Gauge({ name: 'taproot_leader', help: '1 in the leader', registers })
-  const worker = new Gauge({ name: 'taproot_worker_active', help: '1 in the active worker', registers })
-  const expired = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
-  const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
-  const feedSuccess = new Gauge({
-    name: 'taproot_feed_last_success_timestamp_seconds',
-    help: 'Time at which a feed was last imported, or found unchanged, in the active worker',
-    labelNames: ['feed'],
-    registers,
-  })
-  const feedFailures = new Gauge({
-    name: 'taproot_feed_failures',
-    help: 'Consecutive failures of a feed, in the active worker',
-    labelNames: ['feed'],
-    registers,
-  })
-  const contents = new Counter({
-    name: 'taproot_image_contents_total',
-    help: 'Images whose contents were read, by source; problem is empty if they are known',
-    labelNames: ['source', 'problem'],
-    registers,
-  })
-  return {
-    leading: (leads) => leader.set(leads ? 1 : 0),
-    working: (works) => worker.set(works ? 1 : 0),
-    expired: (what, count) => expired.inc({ what }, count),
-    failed: (work) => failures.inc({ work }),
-    read: (source, problem) => contents.inc({ source, problem }),
-    ran(feed, state) {
-      feedFailures.set({ feed }, state.failures)
-      if (state.succeededMs !== undefined) feedSuccess.set({ feed }, state.succeededMs / 1000)
-    },
-  }
-}
-
 /**
  * Starts background work until `signal` aborts, and the delivery of events if this process may lead. Returns a function that waits for the
  * end of both.
  */
 export function startBackground(
-  { leads, works, segments, ...parts }: DeliveryOptions & Required<Shares> & { readonly segments: AuditSegments | undefined },
+  { leads, works, segments, scans, ...parts }: DeliveryOptions & Required<Shares> & Pick<Background, 'segments' | 'scans'>,
   signal: AbortSignal,
 ): () => Promise<void> {
   const delivery = createDelivery(parts)
@@ -319,11 +276,13 @@ export function startBackground(
     leads,
     works,
     segments,
+    scans,
     ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
   })
   return async () => {
     await background
     await parts.engine.contentsJob?.close()
+    await Promise.all(scans.map((job) => job.close()))
     await delivery.close()
   }
 }

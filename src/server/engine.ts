@@ -98,7 +98,7 @@ export interface Engine {
   readonly signingKeys: SigningKeys
   readonly eventKeys: EventKeys
   readonly pageKeys: RotatingKeys<PageKey>
-  /** Undefined if this process does not serve the registry host. */
+  /** Undefined if this process neither serves the registry host nor makes tokens for it. */
   readonly registryKeys: RegistryKeys | undefined
   readonly keyring: Keyring
   /** How much of tag histories is kept. */
@@ -124,8 +124,8 @@ export interface EngineOptions {
   readonly cache: RecordCache
   /** Undefined if none is configured. */
   readonly upstream: Upstream | undefined
-  /** True if the process serves the registry host; false if absent. */
-  readonly servesRegistry?: boolean
+  /** True if the process verifies or makes registry tokens; false if absent. */
+  readonly usesRegistryKeys?: boolean
   /** The development issuer; only in role `dev`. */
   readonly devIssuer?: DevIssuer | undefined
   /** For URLs that tenants configure, and for cloud providers. */
@@ -180,8 +180,8 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const signingKeys = await patiently(() => createSigningKeys({ store, keyring, clock }, signal))
   const eventKeys = await patiently(() => createEventKeys({ store, keyring, clock }, signal))
   const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
-  const serves = options.servesRegistry === true && upstream !== undefined
-  const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
+  const usesKeys = options.usesRegistryKeys === true && upstream !== undefined
+  const registryKeys = usesKeys ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
   const grants = new GrantsIndex(cache)
   const directory = join(config.dataDir, 'catalogues')
   const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log, tracing })
@@ -222,7 +222,10 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   return {
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
-    contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
+    contentsJob:
+      contents === undefined || !config.registry.readContents
+        ? undefined
+        : new ContentsJob({ ...contents, services, scanners: config.scanners.map(({ name }) => name) }),
     vulnerabilityCounts: new VulnerabilityCounts(services),
     lifeCycles: config.registry.lifecycle.deprecate ? new LifeCycleDeprecation(services, { readsContents: config.registry.readContents }) : undefined,
   }

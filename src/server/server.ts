@@ -25,6 +25,7 @@ import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
 import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerSpans, registerKeys } from './telemetry/process-metrics.ts'
+import { createScanJobs } from './scan-jobs.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
@@ -136,9 +137,12 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
 
 type MaybeServed = { readonly [Part in 'upstream' | 'keys']: RegistryPortOptions[Part] | undefined }
 
-/** Creates the registry host's port without opening it; undefined if the process does not serve it, and so has no upstream or keys for it. */
-function serveRegistry({ upstream, keys, ...options }: Omit<RegistryPortOptions, 'upstream' | 'keys'> & MaybeServed): Served | undefined {
-  if (upstream === undefined || keys === undefined) return undefined
+/** Creates the registry host's port without opening it; undefined if the process does not serve it, or has no upstream for it. */
+function serveRegistry(
+  serves: readonly Part[],
+  { upstream, keys, ...options }: Omit<RegistryPortOptions, 'upstream' | 'keys'> & MaybeServed,
+): Served | undefined {
+  if (!serves.includes('registry') || upstream === undefined || keys === undefined) return undefined
   const { listen, registry, stop } = options.config
   const port = createRegistryPort({ ...options, upstream, keys })
   const address = { host: listen, port: registry.port }
@@ -215,6 +219,11 @@ function sharesOf(serves: readonly Part[], { config: { store }, leads = true }: 
   return { leads: leads && (serves.includes('api') || serves.includes('registry')), works: store.kind === 'sqlite' || serves.includes('worker') }
 }
 
+/** Returns whether a process uses the keys of registry tokens: as the registry host, or to have images scanned. */
+function usesRegistryKeys(serves: readonly Part[], options: ServerOptions): boolean {
+  return serves.includes('registry') || (sharesOf(serves, options).works && options.config.scanners.length > 0)
+}
+
 /** Loaded only for this role, since the Kubernetes client takes seconds to load. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
@@ -260,16 +269,17 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
     const parts = { config, cache, devIssuer, fetch, issuers, trustedRoot: openTrustedRoot(config, files), log, tracing, clock, random: systemRandom }
-    const engine = await startEngine({ ...parts, store, upstream, servesRegistry: serves.includes('registry'), audit: auditLog.reader }, signal)
+    const engine = await startEngine({ ...parts, store, upstream, usesRegistryKeys: usesRegistryKeys(serves, options), audit: auditLog.reader }, signal)
     registerKeys(registry, engine, clock)
     const { registryKeys: keys, signingKeys, services } = engine
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, observer: createSignInMetrics(registry) })
     cleanups.add(() => signIn.close())
     const background = { config, files, engine, metrics: registry, sinks: options.sinks, segments: auditLog.segments, ...sharesOf(serves, options) }
     cleanups.add(background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves))
-    cleanups.add(startBackground(background, stopping.signal))
+    cleanups.add(startBackground({ ...background, scans: createScanJobs({ ...background, upstream, auditLog }) }, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
-    const host = serveRegistry({ config, files, engine, signIn, upstream, keys, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter })
+    const hosting = { config, files, engine, signIn, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter }
+    const host = serveRegistry(serves, { ...hosting, upstream, keys })
     await openPorts([api, host], ports, cleanups)
     if (endpoint !== undefined) {
       const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)

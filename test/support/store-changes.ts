@@ -14,6 +14,9 @@ const background = [
   'x/feeds/',
   'x/unread/',
   'x/reread/',
+  'x/unscanned/',
+  'x/rescan/',
+  'x/scanned/',
   'x/vulnerability-counts/',
 ]
 

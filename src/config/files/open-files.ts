@@ -1,5 +1,5 @@
 import type { ConfiguredIssuer } from '../../auth/oidc/issuer-source.ts'
-import type { Config, ServerTlsConfig } from '../config.ts'
+import type { Config, ScannerConfig, ServerTlsConfig } from '../config.ts'
 import type { Reloaded } from './file-group.ts'
 import type { ReloadedFiles } from './reloaded-files.ts'
 
@@ -34,4 +34,33 @@ export function openTrustedRoot({ registry }: Pick<Config, 'registry'>, files: R
   if (path === undefined) return undefined
   const group = files.read({ root: { setting: 'registry.signatures.trustedRootFile', path, kind: 'trustedRoot' } })
   return () => group.current.root
+}
+
+/** A scanner with the contents of its files, as they are now. */
+export interface OpenScanner {
+  readonly row: ScannerConfig
+  /** The headers of requests to it. */
+  readonly headers: () => Readonly<Record<string, string>>
+  readonly ca: () => string | undefined
+}
+
+/** For each kind of authorization, a function that returns the headers for a credential. */
+const credentialHeaders = {
+  bearer: (credential: string) => ({ Authorization: `Bearer ${credential}` }),
+  basic: (credential: string) => ({ Authorization: `Basic ${Buffer.from(credential).toString('base64')}` }),
+  apiKey: (credential: string) => ({ 'X-ScannerAdapter-API-Key': credential }),
+} as const
+
+/** Returns the configured scanners, with the contents of their CA and token files. Throws SettingError. */
+export function openScanners({ scanners }: Pick<Config, 'scanners'>, files: ReloadedFiles): OpenScanner[] {
+  return scanners.map((row) => {
+    const { caFile, tokenFile, authorization = 'bearer' } = row
+    const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'scanners', path: caFile, kind: 'authorities' } })
+    const token = tokenFile === undefined ? undefined : files.read({ text: { setting: 'scanners', path: tokenFile, kind: 'text' } })
+    return {
+      row,
+      headers: () => (token === undefined ? {} : credentialHeaders[authorization](token.current.text.toString('utf8').trim())),
+      ca: () => ca?.current.pem.toString('utf8'),
+    }
+  })
 }

@@ -72,8 +72,8 @@ async function wholeOf(bytes: AsyncIterable<Buffer>): Promise<Buffer> {
 
 async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise<Readings[keyof Readings]> {
   if (job.kind === 'report') {
-    const { digest, size, digests } = job
-    const { vulnerabilities, ...facts } = readReport(await wholeOf(checked(input.take(size), { digest, what: 'document', retry: 'daily' })), { digests })
+    const { digest, size, ...about } = job
+    const { vulnerabilities, ...facts } = readReport(await wholeOf(checked(input.take(size), { digest, what: 'document', retry: 'daily' })), about)
     return { items: vulnerabilities, facts }
   }
   if (job.kind === 'sbom') {

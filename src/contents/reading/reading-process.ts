@@ -21,6 +21,8 @@ interface ReportJob {
   readonly digest: Digest
   readonly size: number
   readonly digests: readonly Digest[]
+  /** Set for a report of Harbor's form: it must be about this image. */
+  readonly artifact?: Digest
 }
 
 /** What the process is to read. */

@@ -64,7 +64,9 @@ const trivy: ReportForm = {
 /** The report of scanners for Harbor, 1.0 and 1.1 (https://github.com/goharbor/pluggable-scanner-spec). */
 const harbor: ReportForm = {
   format: 'HARBOR_REPORT',
-  recognises: ({ scanner, vulnerabilities }) => isObject(scanner) && vulnerabilities !== undefined,
+  // A report without vulnerabilities may have no list of them. One with an SBOM is of another kind.
+  recognises: ({ scanner, vulnerabilities, artifact, sbom }) =>
+    isObject(scanner) && (vulnerabilities !== undefined || (isObject(artifact) && sbom === undefined)),
   read(document, list) {
     for (const one of objectsIn(document['vulnerabilities'])) {
       const { id, severity, package: name, version, fix_version: fixedVersion } = one
@@ -121,13 +123,15 @@ function timeIn(value: unknown): number | undefined {
 
 /**
  * Reads a report. Its content tells the form: SARIF 2.1.0, the JSON of grype or Trivy, a vulnerability predicate, or a report for Harbor. A
- * predicate may be in a DSSE envelope or a bundle of sigstore. Its statement must have one of `digests` as a subject. Signatures are not verified.
+ * predicate may be in a DSSE envelope or a bundle of sigstore. Its statement must have one of `digests` as a subject. Signatures are not verified. With
+ * `artifact`, only a report for Harbor about this image is read.
  *
  * Throws ContentError: UNREADABLE, TOO_LARGE, UNSUPPORTED_FORM, or WRONG_DIGEST. `isRecognised` is true after a predicate that is a report.
  */
-export function readReport(bytes: Uint8Array, { digests }: { readonly digests: readonly Digest[] }): ReadReport {
+export function readReport(bytes: Uint8Array, { digests, artifact }: { readonly digests: readonly Digest[]; readonly artifact?: Digest }): ReadReport {
   let isRecognised = false
   try {
+    if (artifact !== undefined) return scanOf(objectOfBytes(bytes), artifact)
     const recognised = (): void => void (isRecognised = true)
     return reportIn(unwrap(objectOfBytes(bytes), { digests, predicates: reportPredicates, recognised }))
   } catch (error) {
@@ -136,8 +140,14 @@ export function readReport(bytes: Uint8Array, { digests }: { readonly digests: r
   }
 }
 
-function reportIn(document: SbomObject): ReadReport {
-  const form = forms.find(({ recognises }) => recognises(document))
+/** Reads the answer of a scanner that was asked for one image. */
+function scanOf(document: SbomObject, artifact: Digest): ReadReport {
+  if (!harbor.recognises(document)) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no report of the form of Harbor')
+  if (membersAt(document, 'artifact')['digest'] !== artifact) throw new ContentError('WRONG_DIGEST', 'the report is about another image')
+  return reportIn(document, harbor)
+}
+
+function reportIn(document: SbomObject, form = forms.find(({ recognises }) => recognises(document))): ReadReport {
   if (form === undefined) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no report of a known form')
   const list = new ReportList()
   const { scanner, scannerVersion, created } = form.read(document, list)

@@ -4,7 +4,7 @@ import type { Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../records/blobs.ts'
 import { pendingDeleteNote, pendingDeletePrefix, type ContentSort } from '../records/pending-deletes.ts'
-import { manifestKey, referrerKeyPrefix, rereadKey, unreadKey } from '../records/manifest-keys.ts'
+import { manifestKey, referrerKeyPrefix, rereadKey, scanPrefixes, unreadKey } from '../records/manifest-keys.ts'
 import { storedChange, type StoredBytes } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 import type { Services } from '../../engine/services.ts'
@@ -102,13 +102,39 @@ export class RepoCollection {
     if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs), refused: 0 }
     const done = await this.#removeAll(find, { isAny: garbage.manifests.length + garbage.blobs.length > 0 }, signal)
     const left = [...(await this.#notes(signal)).keys()]
-    for (const prefix of [unreadKey(this.#repo, ''), rereadKey(this.#repo, '')])
+    const scanned = await this.#scanPrefixes(Object.values(scanPrefixes), signal)
+    for (const prefix of [unreadKey(this.#repo, ''), rereadKey(this.#repo, ''), ...scanned])
       for await (const { key } of entriesOf(this.#services.store, { prefix }, signal)) left.push(key)
     await this.#writeAll(
       left.map((key) => ({ kind: 'delete', key })),
       signal,
     )
     return done
+  }
+
+  /** Returns the key prefixes of the repo's images for each scanner that has any. */
+  async #scanPrefixes(prefixes: readonly string[], signal: AbortSignal): Promise<string[]> {
+    const found: string[] = []
+    for (const prefix of prefixes) {
+      for (let after = prefix; ;) {
+        const [next] = (await this.#services.store.range({ prefix, after, limit: 1 }, signal)).entries
+        if (next === undefined) break
+        const ofScanner = next.key.slice(0, next.key.indexOf('/', prefix.length) + 1)
+        found.push(`${ofScanner}${this.#repo}/`)
+        after = `${ofScanner}~`
+      }
+    }
+    return found
+  }
+
+  /** Forgets that scanners have scanned manifests that are gone. */
+  async #forgetScans(manifests: readonly number[], signal: AbortSignal): Promise<void> {
+    if (manifests.length === 0) return
+    const prefixes = await this.#scanPrefixes([scanPrefixes.done], signal)
+    await this.#writeAll(
+      prefixes.flatMap((prefix) => manifests.map((digest): Write => ({ kind: 'delete', key: `${prefix}${this.#digests.text(digest)}` }))),
+      signal,
+    )
   }
 
   /** Returns true if current tags need all content, and no notes of earlier collections are left. Then there is nothing to collect. */
@@ -247,6 +273,7 @@ export class RepoCollection {
     if (garbage.manifests.length > 0) add({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(this.#services.random, 8)) })
     const outcome = await this.#services.store.transact({ guards, writes: [...writes.values()] }, signal)
     if (!outcome.committed) await mark.assertStanding(signal)
+    else await this.#forgetScans(garbage.manifests, signal)
     return outcome.committed
   }
 

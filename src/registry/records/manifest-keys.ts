@@ -14,6 +14,9 @@ export const unreadPrefix = 'x/unread/'
 /** Key prefix of manifests whose contents are to be read again later. */
 export const rereadPrefix = 'x/reread/'
 
+/** Key prefixes of images that a scanner is to scan, that it is to scan again later, and that it has scanned. Its name follows, then repo and digest. */
+export const scanPrefixes = { waiting: 'x/unscanned/', later: 'x/rescan/', done: 'x/scanned/' } as const
+
 /** A manifest, by its repo and digest. */
 export interface ManifestName {
   readonly repo: Uid
@@ -33,6 +36,11 @@ export function unreadKey(repo: string, digest: string): string {
 /** Returns the key that says when the contents of an image or index are to be read again. */
 export function rereadKey(repo: string, digest: string): string {
   return `${rereadPrefix}${repo}/${digest}`
+}
+
+/** Returns the key of one of `scanPrefixes` for an image. */
+export function scanKey(prefix: string, scanner: string, { repo, digest }: { readonly repo: string; readonly digest: string }): string {
+  return `${prefix}${scanner}/${repo}/${digest}`
 }
 
 /** Returns the key prefix of all manifests whose subject is this digest. */

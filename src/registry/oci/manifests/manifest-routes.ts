@@ -10,16 +10,14 @@ import { readBody } from '../blobs/request-body.ts'
 import type { RegistryExchange } from '../exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
-import { whileUncollected } from './uncollected.ts'
+import { keepManifest } from './put-artifact.ts'
 import { enterRepo, enterToPush, mutationOf, repoOfPush, type OciHost } from '../oci-host.ts'
 import { isTagName, type OciPath, type ManifestReference } from '../oci-path.ts'
 import { reportPull, trafficOf } from '../reports.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
-import { contentEpoch } from '../../records/content-epoch.ts'
 import type { ManifestName } from '../../records/manifest-keys.ts'
 import { touchManifest } from '../../records/manifest-touch.ts'
-import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
-import { scheduleDelete } from '../../records/pending-deletes.ts'
+import { heldManifest, missingReferences, removeManifest } from '../../records/manifests.ts'
 import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
 import type { PulledManifest } from '../../policies/pull-checks.ts'
 import { explained } from '../../policies/verdict.ts'
@@ -144,7 +142,7 @@ export async function putManifest(host: OciHost, exchange: RegistryExchange, pat
   const parsed = parseManifest(reference.kind === 'digest' ? { ...sent, digest: reference.digest } : sent)
   assertMayBeNew(entry, parsed)
   const pushed = await repoOfPush(host, exchange, entry)
-  await keepManifest(host, exchange, { ...pushed, parsed, bytes, tags })
+  await checkAndKeep(host, exchange, { ...pushed, parsed, bytes, tags })
   const headers = ['Location', `/v2/${path.repository}/manifests/${parsed.digest}`, 'Docker-Content-Digest', parsed.digest, 'Content-Length', 0]
   const subject = parsed.record.subject === '' ? [] : ['OCI-Subject', parsed.record.subject]
   const accepted = reference.kind === 'tag' || tags.length === 0 ? [] : ['OCI-Tag', tags.join(', ')]
@@ -165,7 +163,7 @@ function unknownBlob(digest: string): RegistryError {
   return new RegistryError('MANIFEST_BLOB_UNKNOWN', 'the manifest refers to content that is not in the repository: push it first', { detail: { digest } })
 }
 
-async function keepManifest(
+async function checkAndKeep(
   host: OciHost,
   exchange: RegistryExchange,
   pushed: { entry: AdmittedRequest; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tags: readonly string[] },
@@ -180,18 +178,8 @@ async function keepManifest(
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
   const traffic = { ...trafficOf(host, exchange), repository: entry.repository, digest, type: 'manifest' }
   const mutation = mutationOf(entry, exchange, 'push')
-  let isUpstream = false
-  try {
-    await whileUncollected(async () => {
-      const epoch = await contentEpoch(host.services, repo, signal)
-      await putUpstream(host, repo, { parsed, bytes, signal })
-      isUpstream = true
-      await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, tags })
-    })
-  } catch (error) {
-    if (isUpstream) await scheduleDelete(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
-    throw error
-  }
+  const store = (): Promise<void> => putUpstream(host, repo, { parsed, bytes, signal })
+  await keepManifest(host, mutation, { repo, parsed, traffic, tags, store })
 }
 
 /**

@@ -50,7 +50,7 @@ export type AuditEvent = Message<"taproot.audit.v2.AuditEvent"> & {
   method: string;
 
   /**
-   * `http`, `grpc`, `kubernetes` or `cli`.
+   * `http`, `grpc`, `kubernetes`, `cli` or `worker`.
    *
    * @generated from field: string transport = 5;
    */

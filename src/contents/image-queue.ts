@@ -1,0 +1,170 @@
+import type { Digest } from '../base/digest.ts'
+import type { Clock } from '../base/runtime.ts'
+import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
+import type { ImageName } from '../cache/lists/contents-source.ts'
+import { manifestPrefix } from '../registry/index.ts'
+import { pagesOf } from '../store/pages.ts'
+import type { Entry, Store, Write } from '../store/store.ts'
+import type { ContentRetry } from './package.ts'
+
+/** A manifest that waits for work. */
+export interface QueuedImage extends ImageName {
+  /** The key that asks for it. Its value is the number of tries since the last push; empty for none. A job may add a note, after a space. */
+  readonly entry: Entry
+}
+
+/** The key prefixes of a queue. Repo and digest follow. */
+export interface QueuePrefixes {
+  /** Of manifests that wait. */
+  readonly waiting: string
+  /** Of manifests that wait again later. */
+  readonly later: string
+}
+
+/** When a manifest waits again, as the store has it: JSON. */
+interface LaterTry {
+  readonly dueMs: number
+  /** The number of tries since the last push. */
+  readonly tries: number
+}
+
+/** Number of keys that one transaction writes, and that one read has. */
+const keysAtOnce = 100
+/** The times from one try to the next, in milliseconds. The last one repeats for `daily`. */
+const retryAfterMs = [5 * 60_000, 30 * 60_000, 6 * 3_600_000, 24 * 3_600_000] as const
+/** The longest time until due manifests are looked for, in milliseconds: another worker may have tried some. */
+const lookEveryMs = retryAfterMs[0]
+
+/** Returns the image in a key. Only this server writes such keys. */
+function nameIn({ key }: Entry, prefix: string): ImageName {
+  const at = key.lastIndexOf('/')
+  return { repo: trustedUid(key.slice(prefix.length, at)), digest: key.slice(at + 1) as Digest }
+}
+
+/** Returns when a manifest is tried again; undefined if it is not. */
+function nextTry({ entry }: QueuedImage, retry: ContentRetry, nowMs: number): LaterTry | undefined {
+  const tries = Number(Buffer.from(entry.value).toString().split(' ')[0]) + 1
+  const lasting = retryAfterMs.at(-1) ?? 0
+  const afterMs = { never: undefined, few: retryAfterMs.slice(0, -1)[tries - 1], daily: retryAfterMs[tries - 1] ?? lasting }[retry]
+  return afterMs === undefined ? undefined : { dueMs: nowMs + afterMs, tries }
+}
+
+/**
+ * Manifests in the store that wait for a job. A key says that one waits. If the work is to be done again, another key says when: so that many of them cost
+ * nothing until then. A push asks for it at once, and starts the tries again.
+ */
+export class ImageQueue {
+  readonly #store: Store
+  readonly #clock: Clock
+  readonly #prefixes: QueuePrefixes
+  /** When due manifests are looked for. */
+  #lookMs = 0
+  /** The key after which the next organisation's turn is. */
+  #after = ''
+
+  constructor({ store, clock }: { readonly store: Store; readonly clock: Clock }, prefixes: QueuePrefixes) {
+    this.#store = store
+    this.#clock = clock
+    this.#prefixes = prefixes
+  }
+
+  /** Asks for all manifests of all repos. */
+  async askForAll(signal: AbortSignal): Promise<void> {
+    for await (const page of pagesOf(this.#store, { prefix: manifestPrefix, limit: keysAtOnce }, signal)) {
+      const writes = page.map(({ key }): Write => ({
+        kind: 'put',
+        key: `${this.#prefixes.waiting}${key.slice(manifestPrefix.length)}`,
+        value: new Uint8Array(),
+      }))
+      await this.#store.transact({ guards: [], writes }, signal)
+    }
+  }
+
+  /** Asks for those whose time has come. */
+  async askForDue(signal: AbortSignal): Promise<void> {
+    const nowMs = this.#clock.now()
+    if (nowMs < this.#lookMs) return
+    let nextMs = nowMs + lookEveryMs
+    for await (const page of pagesOf(this.#store, { prefix: this.#prefixes.later, limit: keysAtOnce }, signal)) {
+      for (const entry of page) {
+        const { dueMs, tries } = JSON.parse(Buffer.from(entry.value).toString()) as LaterTry // of `done`
+        if (dueMs <= nowMs) await this.#ask(entry, tries, signal)
+        else nextMs = Math.min(nextMs, dueMs)
+      }
+    }
+    this.#lookMs = nextMs
+  }
+
+  /**
+   * Returns a function that resolves with the next manifest that was not in an earlier answer: of the next organisation that is not busy. Undefined if there is
+   * none. `failed` are keys to leave out.
+   */
+  turns(busy: ReadonlySet<Uid>, failed: ReadonlySet<string>, signal: AbortSignal): () => Promise<QueuedImage | undefined> {
+    const seen = new Set<string>(failed)
+    let last = Promise.resolve<QueuedImage | undefined>(undefined)
+    const next = async (): Promise<QueuedImage | undefined> => {
+      // One round over all organisations, from where the last one was found.
+      for (let isSecond = false; ;) {
+        const found = await this.#first(this.#after, seen, signal)
+        if (found === undefined) {
+          if (isSecond || this.#after === '') return undefined
+          this.#after = ''
+          isSecond = true
+          continue
+        }
+        const root = rootOf(found.repo)
+        this.#after = `${this.#prefixes.waiting}${root}~`
+        if (busy.has(root)) {
+          if (isSecond) return undefined
+          continue
+        }
+        seen.add(found.entry.key)
+        return found
+      }
+    }
+    // One after the other: each sees what the one before took.
+    return () => (last = last.then(next, next))
+  }
+
+  /** Says that the work on one is done. It waits again if it was asked for meanwhile, and later as `retry` says. `also` is written in the same transaction. */
+  async done(image: QueuedImage, { retry, also = [] }: { readonly retry: ContentRetry; readonly also?: readonly Write[] }, signal: AbortSignal): Promise<void> {
+    const { entry } = image
+    const next = nextTry(image, retry, this.#clock.now())
+    const key = this.#laterKey(image)
+    const later: Write = next === undefined ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(JSON.stringify(next)) }
+    const guards = [{ kind: 'unchanged', key: entry.key, revision: entry.revision }] as const
+    await this.#store.transact({ guards, writes: [{ kind: 'delete', key: entry.key }, later, ...also] }, signal)
+    this.#lookMs = Math.min(this.#lookMs, next?.dueMs ?? Infinity)
+  }
+
+  /** Resolves with the first one after a key that was not seen. */
+  async #first(after: string, seen: ReadonlySet<string>, signal: AbortSignal): Promise<QueuedImage | undefined> {
+    const { waiting } = this.#prefixes
+    for await (const page of pagesOf(this.#store, { prefix: waiting, ...(after === '' ? {} : { after }), limit: keysAtOnce }, signal)) {
+      const entry = page.find(({ key }) => !seen.has(key))
+      if (entry !== undefined) return { entry, ...nameIn(entry, waiting) }
+    }
+    return undefined
+  }
+
+  #laterKey({ repo, digest }: ImageName): string {
+    return `${this.#prefixes.later}${repo}/${digest}`
+  }
+
+  async #ask({ key, revision, ...entry }: Entry, tries: number, signal: AbortSignal): Promise<void> {
+    const { repo, digest } = nameIn({ key, revision, ...entry }, this.#prefixes.later)
+    const asked = `${this.#prefixes.waiting}${repo}/${digest}`
+    // One that waits already, after a push, has its tries before it.
+    const guards = [{ kind: 'unchanged', key, revision } as const, { kind: 'absent', key: asked } as const]
+    await this.#store.transact(
+      {
+        guards,
+        writes: [
+          { kind: 'delete', key },
+          { kind: 'put', key: asked, value: Buffer.from(String(tries)) },
+        ],
+      },
+      signal,
+    )
+  }
+}
