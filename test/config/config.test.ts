@@ -276,6 +276,16 @@ describe('configuration errors', () => {
       ['terms (TAPROOT_TERMS): a is listed twice'],
     ],
     [
+      'scanners of images that are not read, and without a credential',
+      {
+        yaml: `{ registry: { readContents: false }, scanners: [{ name: a, url: "https://a.example", identity: "${'0'.repeat(40)}", authorization: basic }] }`,
+      },
+      [
+        'scanners (TAPROOT_SCANNERS): expected none, because registry.readContents is false: images are scanned once they are read',
+        'scanners (TAPROOT_SCANNERS): a: tokenFile is missing, because authorization is set',
+      ],
+    ],
+    [
       'a provider of Google without its pool',
       { env: { TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: 'taproot' } },
       ['TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: expected a pool and a provider, e.g. taproot/taproot, got "taproot"'],

@@ -14,6 +14,7 @@ const background = [
   'x/feeds/',
   'x/unread/',
   'x/reread/',
+  'meta/scanners/',
   'x/unscanned/',
   'x/rescan/',
   'x/scanned/',

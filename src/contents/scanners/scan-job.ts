@@ -26,6 +26,8 @@ interface EndedScan {
   readonly retry: ContentRetry
 }
 
+/** Key prefix of scanners that were asked for all images. */
+const knownScannerPrefix = 'meta/scanners/'
 /** How often the job looks for images while others are scanned, in milliseconds. */
 const lookEveryMs = 1_000
 /** For how long the answer of a scanner about itself is used, in milliseconds. */
@@ -48,6 +50,8 @@ function endAfter(error: unknown): EndedScan | undefined {
 export class ScanJob {
   readonly #options: ScanJobOptions
   readonly #queue: ImageQueue
+  /** True once it is known that the scanner was asked for the images from before it was configured. */
+  #asked = false
   #abilities: { readonly value: ScannerAbilities; readonly untilMs: number } | undefined
 
   constructor(options: ScanJobOptions) {
@@ -63,6 +67,7 @@ export class ScanJob {
 
   /** Scans all images that wait. Rejects with the first failure that says nothing about an image, once no scan runs any more. */
   async run(observer: ScanObserver | undefined, signal: AbortSignal): Promise<void> {
+    if (!this.#asked) await this.#begin(signal)
     const running = new Map<string, { readonly root: Uid; readonly ended: Promise<void> }>()
     const stopping = new AbortController()
     const ended = new Alarm()
@@ -94,6 +99,17 @@ export class ScanJob {
   /** Ends what the job holds. */
   close(): Promise<void> {
     return this.#options.client.close()
+  }
+
+  /** Asks for all images if the scanner is new. */
+  async #begin(signal: AbortSignal): Promise<void> {
+    const { store } = this.#options.services
+    const key = `${knownScannerPrefix}${this.name}`
+    if ((await store.get(key, signal)) === undefined) {
+      await this.#queue.askForAll(signal)
+      await store.transact({ guards: [], writes: [{ kind: 'put', key, value: new Uint8Array() }] }, signal)
+    }
+    this.#asked = true
   }
 
   /** Begins as many scans as there may be. */

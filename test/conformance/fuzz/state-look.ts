@@ -22,7 +22,7 @@ const changesByThemselves: readonly ChangesByItself[] = [
     matches: ({ key, value }) => key.startsWith('x/outbox/') && fromBinary(OutboxEventSchema, value).type.startsWith('dev.taproot.registry.'),
   },
   { why: 'the worker reads images that were pushed', matches: ({ key }) => key === 'meta/contents' || /^x\/(?:unread|reread)\//.test(key) },
-  { why: 'scanners scan images that were pushed', matches: ({ key }) => /^x\/(?:unscanned|rescan|scanned)\//.test(key) },
+  { why: 'scanners scan images that were pushed', matches: ({ key }) => /^(?:meta\/scanners|x\/(?:unscanned|rescan|scanned))\//.test(key) },
   { why: 'the worker records vulnerabilities of tags', matches: ({ key }) => key.startsWith('x/vulnerability-counts/') },
   { why: 'audit events become a segment every ten seconds', matches: ({ key }) => key.startsWith('x/audit/') },
   { why: 'keys are rotated by the clock', matches: ({ key }) => /^meta\/(?:signing-keys|page-keys|registry-keys)\//.test(key) },

@@ -1,11 +1,16 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { expect, vi } from 'vitest'
 import { trustedUid } from '../../../src/base/uid.ts'
+import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
 import { freshName, makeMember, makeOrganisation, ok, startTestServer, type TestServer } from '../../support/test-server.ts'
-import { OciClient } from '../../registry/oci/oci-client.ts'
+import { OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { ScannerService } from './scanner-service.ts'
+
+/** For as long as it takes: reading contents and reports each start a process. */
+export const patience = { timeout: 240_000, interval: 100 }
 
 /** A server with one scanner, which acts as an identity of the organisation. */
 export class ScanWorld {
@@ -62,6 +67,61 @@ export class ScanWorld {
     const act = { issuer: 'https://issuer.test', subject: 'test', audience: host }
     const { token } = await this.server.running.signIn.tokens.mint({ identityUid: trustedUid(this.owner), audiences: [host], act, restrictions: {} })
     return this.client(token)
+  }
+
+  freshPath(): string {
+    return `${this.organisation}/${freshName('app')}`
+  }
+
+  /** Pushes a fresh image. */
+  async push(path: string): Promise<TestManifest> {
+    return (await this.pusher()).pushImage(path, 'latest')
+  }
+
+  uidOf(path: string): string {
+    const target = findRepository(this.server.running.engine.cache.tables, path)
+    if (target?.kind !== 'repo') throw new Error(`no repo ${path}`)
+    return target.uid
+  }
+
+  async referrers(path: string, { digest }: TestManifest): Promise<readonly Record<string, unknown>[]> {
+    const { body } = await (await this.pusher()).send('GET', `/v2/${path}/referrers/${digest}`)
+    return (JSON.parse(body.toString()) as { manifests: Record<string, unknown>[] }).manifests
+  }
+
+  /** Resolves once an image has reports. */
+  async scanned(path: string, image: TestManifest, reports = 1): Promise<void> {
+    await vi.waitFor(async () => expect(await this.referrers(path, image)).toHaveLength(reports), patience)
+  }
+
+  /** Resolves once no image waits to be read or scanned. */
+  async idle(): Promise<void> {
+    const { store } = this.server.running.engine
+    const keys = async (): Promise<string[]> => {
+      const found = await Promise.all(['x/unread/', 'x/unscanned/'].map((prefix) => store.range({ prefix, limit: 10 }, AbortSignal.timeout(60_000))))
+      return found.flatMap(({ entries }) => entries.map(({ key }) => key))
+    }
+    await vi.waitFor(async () => expect(await keys()).toEqual([]), patience)
+  }
+
+  /** Resolves once the store has the id of the scan of an image. */
+  async noted(path: string, { digest }: TestManifest): Promise<void> {
+    const key = `x/unscanned/stand-in/${this.uidOf(path)}/${digest}`
+    const valueOf = async (): Promise<string> =>
+      Buffer.from((await this.server.running.engine.store.get(key, AbortSignal.timeout(60_000)))?.value ?? []).toString()
+    await vi.waitFor(async () => expect(await valueOf()).toContain('{'), patience)
+  }
+
+  /** The number of images that left the queue with an outcome. */
+  async counted(outcome: string): Promise<number> {
+    const answer = await fetch(`http://127.0.0.1:${this.server.config.ops.port}/metrics`)
+    const line = `taproot_scans_total{scanner="stand-in",outcome="${outcome}"} `
+    return Number(
+      (await answer.text())
+        .split('\n')
+        .find((one) => one.startsWith(line))
+        ?.slice(line.length) ?? 0,
+    )
   }
 
   /** Calls a method of the API as the owner. */

@@ -1,40 +1,32 @@
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { findRepository } from '../../../src/registry/records/repo-paths.ts'
-import type { OciClient, TestManifest } from '../../registry/oci/oci-client.ts'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
+import { descriptorOf, indexType, manifestOf, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
-import { freshName } from '../../support/test-server.ts'
-import { ScanWorld } from './scan-world.ts'
-import type { ScanRequest } from './scanner-service.ts'
-
-/** For as long as this takes: reading contents and reports each start a process. */
-const patience = { timeout: 120_000, interval: 100 }
+import { ok, roleUid } from '../../support/test-server.ts'
+import { patience, ScanWorld } from './scan-world.ts'
+import { reportOf, sendReport, sendWait, usualAnswer, type ScanRequest } from './scanner-service.ts'
 
 describeOnStores('scans by a scanner of Harbor', (store) => {
   let world: ScanWorld
   beforeAll(async () => void (world = await new ScanWorld().start(store)))
   afterAll(() => world.stop())
+  beforeEach(() => {
+    world.service.answer = usualAnswer
+    world.service.onScan = () => Promise.resolve()
+  })
 
-  const freshPath = (): string => `${world.organisation}/${freshName('app')}`
-  const pushed = async (path: string): Promise<TestManifest> => (await world.pusher()).pushImage(path, 'latest')
-  const uidOf = (path: string): string => {
-    const target = findRepository(world.server.running.engine.cache.tables, path)
-    return target?.kind === 'repo' ? target.uid : ''
-  }
-  const referrersOf = async (path: string, { digest }: TestManifest): Promise<readonly Record<string, unknown>[]> => {
-    const { body } = await (await world.pusher()).send('GET', `/v2/${path}/referrers/${digest}`)
-    return (JSON.parse(body.toString()) as { manifests: Record<string, unknown>[] }).manifests
-  }
   const scansOf = ({ digest }: TestManifest): readonly ScanRequest[] => world.service.scans.filter(({ artifact }) => artifact.digest === digest)
-  const scanned = (path: string, image: TestManifest): Promise<void> => vi.waitFor(async () => expect(await referrersOf(path, image)).toHaveLength(1), patience)
+  const begun = (image: TestManifest, count = 1): Promise<void> => vi.waitFor(() => expect(scansOf(image)).toHaveLength(count), patience)
 
   test('scans a pushed image with a token for its repo only, and keeps the report as a referrer', async () => {
-    const [path, other] = [freshPath(), freshPath()]
-    const unrelated = await pushed(other)
-    await scanned(other, unrelated)
+    const [path, other] = [world.freshPath(), world.freshPath()]
+    const unrelated = await world.push(other)
+    await world.scanned(other, unrelated)
     const statuses: Record<string, number> = {}
     world.service.onScan = async ({ registry, artifact: { repository, digest } }) => {
       if (repository !== path) return
-      const client: OciClient = world.client(registry.authorization.replace(/^Bearer /, ''))
+      const client = world.client(registry.authorization.replace(/^Bearer /, ''))
       const statusOf = async (method: string, target: string): Promise<number> => (await client.send(method, target)).status
       const pulled = await client.send('GET', `/v2/${repository}/manifests/${digest}`)
       const [layer] = (JSON.parse(pulled.body.toString()) as { layers: { digest: string }[] }).layers
@@ -44,20 +36,116 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
       statuses['delete'] = await statusOf('DELETE', `/v2/${repository}/manifests/${digest}`)
       statuses['other'] = await statusOf('GET', `/v2/${other}/manifests/${unrelated.digest}`)
       statuses['catalog'] = await statusOf('GET', '/v2/_catalog')
+      const api = await world.server.rest.call('ListRepos', {}, { token: registry.authorization.replace(/^Bearer /, '') })
+      statuses['api'] = api.code
     }
-    const image = await pushed(path)
-    await scanned(path, image)
-    expect(statuses).toEqual({ manifest: 200, layer: 200, push: 401, delete: 401, other: 403, catalog: 401 })
-    expect(scansOf(image)).toMatchObject([
-      { registry: { url: `http://${world.server.config.registry.host}` }, artifact: { repository: path, mime_type: image.mediaType } },
-    ])
-    expect(await referrersOf(path, image)).toMatchObject([
+    const image = await world.push(path)
+    await world.scanned(path, image)
+    expect(statuses).toEqual({ manifest: 200, layer: 200, push: 401, delete: 401, other: 403, catalog: 401, api: 16 })
+    const artifact = { repository: path, mime_type: image.mediaType }
+    expect(scansOf(image)).toMatchObject([{ registry: { url: `http://${world.server.config.registry.host}` }, artifact }])
+    expect(await world.referrers(path, image)).toMatchObject([
       { artifactType: 'application/vnd.security.vulnerability.report', annotations: { 'dev.taproot.scanner': 'stand-in' } },
     ])
     for (const over of ['rest', 'grpc'] as const) {
-      const answer = await world.call('ListScannerReports', { repoUid: uidOf(path), digest: image.digest }, over)
+      const answer = await world.call('ListScannerReports', { repoUid: world.uidOf(path), digest: image.digest }, over)
       expect(answer['reports']).toMatchObject([{ format: 'HARBOR_REPORT', scannerName: 'Stand-in', scannerVersion: '1.0' }])
     }
+    const audited = world.server.logs.map(({ fields }) => fields).filter(({ name }) => name === `${path}@${image.digest}`)
+    expect(audited.filter(({ transport }) => transport === 'worker')).toMatchObject([
+      { method: 'registry/token', identity: world.scanner },
+      { method: 'registry/putManifest', identity: world.scanner, claimedSubject: 'scanner:stand-in' },
+    ])
     expect(world.service.strayPaths).toEqual([])
+  })
+
+  test('scans each image once: not after another tag, not as an index, and no attestation', async () => {
+    const path = world.freshPath()
+    const images = [await world.push(path), await world.push(path)]
+    const client = await world.pusher()
+    const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: images.map(descriptorOf) })
+    expect((await client.putManifest(path, 'both', index)).status).toBe(201)
+    for (const image of images) await world.scanned(path, image)
+    const [first] = images
+    if (first !== undefined) expect((await client.putManifest(path, 'again', first)).status).toBe(201)
+    await world.idle()
+    expect(images.map((image) => scansOf(image).length)).toEqual([1, 1])
+    expect(scansOf(index)).toEqual([])
+    const answer = await world.call('ListScannerReports', { repoUid: world.uidOf(path), digest: index.digest })
+    expect(answer['reports']).toHaveLength(2)
+  })
+
+  test('goes on with a scan after a restart, and begins again if the scanner has lost it', async () => {
+    const path = world.freshPath()
+    world.service.answer = (_, response) => sendWait(response)
+    const image = await world.push(path)
+    await world.noted(path, image)
+    await world.restart()
+    world.service.answer = usualAnswer
+    await world.scanned(path, image)
+    expect(scansOf(image)).toHaveLength(1)
+
+    world.service.answer = (_, response) => sendWait(response)
+    const lost = await world.push(path)
+    await begun(lost)
+    world.service.answer = usualAnswer
+    world.service.forget()
+    await world.scanned(path, lost)
+    expect(scansOf(lost)).toHaveLength(2)
+  })
+
+  test('images wait while the scanner is down', async () => {
+    await world.service.down()
+    const path = world.freshPath()
+    const image = await world.push(path)
+    const failures = (): unknown[] =>
+      world.server.logs.filter(({ message, fields }) => message.startsWith('background work failed') && fields['work'] === 'scans')
+    await vi.waitFor(() => expect(failures()).not.toEqual([]), patience)
+    expect(await world.referrers(path, image)).toEqual([])
+    await world.service.up()
+    await world.scanned(path, image)
+  })
+
+  test('keeps nothing once the identity has lost its rights, and its token pulls nothing any more', async () => {
+    const path = world.freshPath()
+    world.service.answer = (_, response) => sendWait(response)
+    const image = await world.push(path)
+    await begun(image)
+    const token = await world.server.operatorToken()
+    const call = async (rpc: string, request: object): Promise<Record<string, unknown>> => ok(await world.server.rest.call(rpc, request as never, { token }))
+    const { roleBindings } = await call('ListRoleBindings', { uidp: { descendantsOf: world.group } })
+    const bindings = (roleBindings as { uid: string; identityUid: string }[]).filter(({ identityUid }) => identityUid === world.scanner)
+    for (const { uid } of bindings) await call('DeleteRoleBinding', { uid })
+    world.service.answer = (scan, response) => sendReport(response, reportOf(scan.artifact.digest))
+    await vi.waitFor(async () => expect(await world.counted('denied')).toBe(1), patience)
+    expect(await world.referrers(path, image)).toEqual([])
+    const [scan] = scansOf(image)
+    const client = world.client(scan?.registry.authorization.replace(/^Bearer /, '') ?? '')
+    expect((await client.send('GET', `/v2/${path}/manifests/${image.digest}`)).status).toBe(403)
+    await call('CreateRoleBinding', { parent: world.group, roleBinding: { identityUid: world.scanner, roleUid: roleUid('registry.push') } })
+    expect((await (await world.pusher()).putManifest(path, 'again', image)).status).toBe(201)
+    await world.scanned(path, image)
+  })
+
+  test('keeps nothing for an image that was deleted meanwhile', async () => {
+    const path = world.freshPath()
+    world.service.answer = (_, response) => sendWait(response)
+    const image = await world.push(path)
+    await begun(image)
+    expect((await (await world.pusher()).send('DELETE', `/v2/${path}/manifests/${image.digest}`)).status).toBe(202)
+    world.service.answer = usualAnswer
+    await world.idle()
+    expect(await world.referrers(path, image)).toEqual([])
+  })
+
+  test('a new scanner scans the images from before, with its credential', async () => {
+    const path = world.freshPath()
+    const image = await world.push(path)
+    await world.scanned(path, image)
+    const tokenFile = join(world.server.config.dataDir, 'scanner-credential')
+    await writeFile(tokenFile, 'user:password\n')
+    await world.restart({ name: 'second', authorization: 'basic', tokenFile })
+    await world.scanned(path, image, 2)
+    expect(world.service.credentials).toContain(`Basic ${Buffer.from('user:password').toString('base64')}`)
   })
 })
