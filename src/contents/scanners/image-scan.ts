@@ -63,7 +63,7 @@ const waits: Readonly<Record<'firstMs' | 'longestMs', number>> = { firstMs: 2_00
 /** How often a scan begins again that the scanner has lost. */
 const maxStarts = 3
 /** The longest time for reading a report, in milliseconds. */
-const readMs = 30_000
+const readMs = 60_000
 
 /** Scans one image: asks for the scan, waits for the report, and keeps it. Any process can go on with a scan that the scanner has accepted. */
 export class ImageScan {

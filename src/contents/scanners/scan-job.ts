@@ -2,7 +2,7 @@ import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import { Alarm } from '../../base/timing.ts'
 import { rootOf, type Uid } from '../../base/uid.ts'
-import { scanPrefixes } from '../../registry/index.ts'
+import { scanPrefixes, UpstreamError } from '../../registry/index.ts'
 import { ImageQueue, type QueuedImage } from '../image-queue.ts'
 import { ContentError, type ContentRetry } from '../package.ts'
 import { ImageScan, type ImageScanOptions, type ScanOutcome } from './image-scan.ts'
@@ -37,8 +37,9 @@ const abilitiesMs = 5 * 60_000
 function endAfter(error: unknown): EndedScan | undefined {
   if (error instanceof ContentError) return { outcome: 'failed', retry: 'few' }
   // A conflict, or a quota that is reached: it may be gone later.
-  if (error instanceof DomainError && [8, 9, 10].includes(error.code)) return { outcome: 'failed', retry: 'few' }
-  if (!(error instanceof ScannerError) || error.kind === 'unavailable') return undefined
+  if (error instanceof DomainError) return [8, 9, 10].includes(error.code) ? { outcome: 'failed', retry: 'few' } : undefined
+  if (error instanceof UpstreamError) return error.kind === 'unavailable' || error.kind === 'exhausted' ? undefined : { outcome: 'failed', retry: 'few' }
+  if (!(error instanceof ScannerError) || error.kind === 'unavailable' || error.kind === 'unauthorized') return undefined
   if (error.kind === 'unsupported') return { outcome: 'unsupported', retry: 'never' }
   return { outcome: 'failed', retry: error.kind === 'rejected' ? 'daily' : 'few' }
 }
@@ -87,6 +88,7 @@ export class ScanJob {
         ended.arm()
         await this.#queue.askForDue(alive)
         await this.#fill(running, scan, alive)
+        alive.throwIfAborted()
         if (running.size === 0) return
         await ended.within(lookEveryMs, alive)
         alive.throwIfAborted()
@@ -141,17 +143,21 @@ export class ScanJob {
       end = { outcome: await work.run(() => this.#current(signal), signal), retry: 'never' }
     } catch (error) {
       signal.throwIfAborted()
-      const found = endAfter(error)
-      if (found === undefined) {
-        this.#abilities = undefined
-        throw error
-      }
-      end = found
+      end = endAfter(error) ?? (await this.#endIfUp(error, signal))
       services.log.warn('an image was not scanned', { scanner: name, repo, digest, outcome: end.outcome, error: errorText(error) })
     }
     // With its report, it has left the queue.
     if (end.outcome !== 'kept') await this.#queue.done({ ...image, entry: work.entry }, { retry: end.retry }, signal)
     if (end.outcome !== 'nothing') observer?.scanned(name, end.outcome, (performance.now() - startMs) / 1000)
+  }
+
+  /** Resolves with the end of a scan that failed as if the scanner were down, if it is not. Else rejects: then the image keeps waiting. */
+  async #endIfUp(error: unknown, signal: AbortSignal): Promise<EndedScan> {
+    this.#abilities = undefined
+    const isDown = error instanceof ScannerError && error.kind === 'unavailable'
+    if (!isDown) throw new ScannerError('unavailable', `scanner ${this.name} cannot go on`, error)
+    await this.#current(signal)
+    return { outcome: 'failed', retry: 'daily' }
   }
 
   /** Resolves with what the scanner can do. Rejects with ScannerError `unavailable` for any failure: it says nothing about an image. */

@@ -5,13 +5,14 @@ import { reportLimits } from '../scanner-reports/report-list.ts'
 
 /**
  * Why a request to a scanner failed:
- * - `unavailable`: it does not answer, or refuses its credential. That says nothing about an image.
+ * - `unavailable`: it does not answer, or only with an error of a proxy.
+ * - `unauthorized`: it refuses the credential. That says nothing about an image.
  * - `failed`: it failed for this image, or its answer cannot be used. It may succeed later.
  * - `rejected`: it did not accept the request for a scan. It had not seen the image yet, so the image is not the reason.
  * - `unsupported`: it does not scan such images.
  * - `lost`: it does not know the scan.
  */
-export type ScannerFailure = 'unavailable' | 'failed' | 'rejected' | 'unsupported' | 'lost'
+export type ScannerFailure = 'unavailable' | 'unauthorized' | 'failed' | 'rejected' | 'unsupported' | 'lost'
 
 /** An error of a scanner. The message is for operators, and has nothing that the scanner wrote. */
 export class ScannerError extends Error {
@@ -116,7 +117,8 @@ function abilitiesIn(metadata: JsonRecord): ScannerAbilities {
 function failureOf(error: FetchError): ScannerFailure {
   const { reason, status } = error
   if (reason === 'status') {
-    if (status === 401 || status === 403 || status === 429 || status === 502 || status === 503 || status === 504) return 'unavailable'
+    if (status === 401 || status === 403) return 'unauthorized'
+    if (status === 429 || status === 502 || status === 503 || status === 504) return 'unavailable'
     if (status === 404) return 'lost'
     return status === 400 || status === 422 || status === 501 ? 'unsupported' : 'failed'
   }
@@ -158,7 +160,7 @@ export class ScannerClient {
       const { id } = objectIn(await this.#send('scan', { method: 'POST', headers, body: JSON.stringify(request) }, signal), 'the answer')
       if (typeof id === 'string' && /^[!-~]{1,256}$/.test(id) && !/^\.\.?$/.test(id)) return id
     } catch (error) {
-      if (!(error instanceof ScannerError) || error.kind === 'unavailable' || error.kind === 'unsupported') throw error
+      if (!(error instanceof ScannerError) || ['unavailable', 'unauthorized', 'unsupported'].includes(error.kind)) throw error
       throw new ScannerError('rejected', 'the scanner did not accept the request for a scan', error)
     }
     throw new ScannerError('rejected', 'the scanner named no id for the scan')

@@ -16,7 +16,7 @@ describeOnChosenStore('hostile scanners', (store) => {
     strangers += 1
     response.end()
   })
-  beforeAll(async () => void (world = await new ScanWorld().start(store, { timeoutSeconds: 5 })))
+  beforeAll(async () => void (world = await new ScanWorld().start(store, { timeoutSeconds: 20 })))
   afterAll(async () => {
     await world.stop()
     await closeNow(stranger)
