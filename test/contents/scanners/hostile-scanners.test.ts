@@ -1,10 +1,15 @@
 import { createServer } from 'node:http'
+import { Readable } from 'node:stream'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
 import { patience, ScanWorld } from './scan-world.ts'
 import { reportOf, reportType, sendReport, usualAnswer, type AnswerReport } from './scanner-service.ts'
+
+function* endless(piece: Buffer): Generator<Buffer, void> {
+  for (;;) yield piece
+}
 
 const otherDigest = `sha256:${'0'.repeat(64)}`
 const json = (value: unknown): Buffer => Buffer.from(JSON.stringify(value))
@@ -32,8 +37,7 @@ describeOnChosenStore('hostile scanners', (store) => {
       huge: (_, response) => {
         response.writeHead(200, { 'content-type': reportType })
         const piece = Buffer.alloc(1024 * 1024, ' ')
-        const more = (): void => void (response.destroyed || response.write(piece, more))
-        more()
+        Readable.from(endless(piece)).pipe(response)
       },
       endless: (_, response) => {
         response.writeHead(200, { 'content-type': reportType })
