@@ -5,7 +5,7 @@ import { expect, vi } from 'vitest'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
-import { freshName, makeMember, makeOrganisation, ok, startTestServer, type TestServer } from '../../support/test-server.ts'
+import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { ScannerService } from './scanner-service.ts'
 
@@ -21,6 +21,7 @@ export class ScanWorld {
   owner = ''
   /** The identity of the scanner. It may pull and push in all repos of the organisation. */
   scanner = ''
+  #binding = ''
   readonly #clients: OciClient[] = []
   #start!: (env: Readonly<Record<string, string>>) => Promise<TestServer>
   #remove!: () => Promise<void>
@@ -36,9 +37,21 @@ export class ScanWorld {
     const made = await makeOrganisation(this.server, this.organisation)
     this.group = made.group
     this.owner = made.owner
-    this.scanner = (await makeMember(this.server, this.group, { role: 'registry.push' })).uid
+    this.scanner = (await makeMember(this.server, this.group, {})).uid
+    await this.grant()
     await this.restart(settings)
     return this
+  }
+
+  /** Gives the identity of the scanner its rights. */
+  async grant(): Promise<void> {
+    const request = { parent: this.group, roleBinding: { identityUid: this.scanner, roleUid: roleUid('registry.push') } }
+    this.#binding = String((await this.call('CreateRoleBinding', request))['uid'])
+  }
+
+  /** Takes them away. */
+  async withdraw(): Promise<void> {
+    await this.call('DeleteRoleBinding', { uid: this.#binding })
   }
 
   /** Stops the server, and starts it with the scanner. */

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { descriptorOf, indexType, manifestOf, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
-import { ok, roleUid } from '../../support/test-server.ts'
 import { patience, ScanWorld } from './scan-world.ts'
 import { reportOf, sendReport, sendWait, usualAnswer, type ScanRequest } from './scanner-service.ts'
 
@@ -111,18 +110,14 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     world.service.answer = (_, response) => sendWait(response)
     const image = await world.push(path)
     await begun(image)
-    const token = await world.server.operatorToken()
-    const call = async (rpc: string, request: object): Promise<Record<string, unknown>> => ok(await world.server.rest.call(rpc, request as never, { token }))
-    const { roleBindings } = await call('ListRoleBindings', { uidp: { descendantsOf: world.group } })
-    const bindings = (roleBindings as { uid: string; identityUid: string }[]).filter(({ identityUid }) => identityUid === world.scanner)
-    for (const { uid } of bindings) await call('DeleteRoleBinding', { uid })
+    await world.withdraw()
     world.service.answer = (scan, response) => sendReport(response, reportOf(scan.artifact.digest))
     await vi.waitFor(async () => expect(await world.counted('denied')).toBe(1), patience)
     expect(await world.referrers(path, image)).toEqual([])
     const [scan] = scansOf(image)
     const client = world.client(scan?.registry.authorization.replace(/^Bearer /, '') ?? '')
     expect((await client.send('GET', `/v2/${path}/manifests/${image.digest}`)).status).toBe(403)
-    await call('CreateRoleBinding', { parent: world.group, roleBinding: { identityUid: world.scanner, roleUid: roleUid('registry.push') } })
+    await world.grant()
     expect((await (await world.pusher()).putManifest(path, 'again', image)).status).toBe(201)
     await world.scanned(path, image)
   })
