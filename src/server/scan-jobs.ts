@@ -9,6 +9,7 @@ import { RepoDelegate, type Upstream } from '../registry/index.ts'
 import type { Engine } from './engine.ts'
 
 const secondMs = 1_000
+const longestTokenSeconds = 3600
 const defaults = { timeoutSeconds: 30, scanMinutes: 30, concurrent: 4 } as const
 
 /** What the jobs need. */
@@ -33,7 +34,13 @@ export function createScanJobs({ config, files, engine, upstream, auditLog, work
     return new ScanJob({
       services,
       upstream,
-      delegate: new RepoDelegate({ services, minter, identity: trustedUid(identity), subject: `scanner:${name}` }),
+      // A scanner may pull at any time until the scan ends. The rights are checked at each request.
+      delegate: new RepoDelegate({
+        services,
+        minter: { ...minter, tokenSeconds: Math.min(scanMinutes * 60, longestTokenSeconds) },
+        identity: trustedUid(identity),
+        subject: `scanner:${name}`,
+      }),
       client: new ScannerClient({ url, headers, ca, timeoutMs: timeoutSeconds * secondMs }),
       name,
       registryUrl,

@@ -104,8 +104,8 @@ export interface RegistryKeys extends Omit<RotatingKeys<RegistryKey>, 'generatio
 
 const hourMs = 3_600_000
 
-/** Same rotation as the signing keys of access tokens. The retention is shorter, since registry tokens live only minutes. */
-export const registryKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: hourMs } as const
+/** Same rotation as the signing keys of access tokens. The retention is shorter: registry tokens live for one hour at most. */
+export const registryKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 2 * hourMs } as const
 
 /** Lifetime of a certificate, in milliseconds. Longer than its key is used, since a rotation may be late. */
 const certificateLifeMs = 90 * 24 * hourMs

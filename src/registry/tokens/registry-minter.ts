@@ -32,9 +32,11 @@ export interface RegistryMinterOptions {
   readonly keys: RegistryKeys
   readonly clock: Clock
   readonly random: Random
+  /** The lifetime of the tokens, in seconds: 600 by default, and 3600 at most, because their keys are kept for longer than that only. */
+  readonly tokenSeconds?: number
 }
 
-/** Lifetime of a registry token, in seconds (docs/spec/registry.md#registry-token-endpoint). */
+/** Lifetime of a registry token for a client, in seconds (docs/spec/registry.md#registry-token-endpoint). */
 export const registryTokenSeconds = 600
 
 /**
@@ -46,13 +48,14 @@ const reuseMs = 1000
 const lateBytes = 16 * 1024 * 1024
 
 /** Creates the function that issues registry tokens. */
-export function createRegistryMinter({ issuer, service, keys, clock, random }: RegistryMinterOptions): (grant: TokenGrant) => MintedToken {
+export function createRegistryMinter(options: RegistryMinterOptions): (grant: TokenGrant) => MintedToken {
+  const { issuer, service, keys, clock, random, tokenSeconds = registryTokenSeconds } = options
   // The claims are in memory twice: in the cache key and in the token.
   const lately = new RecentMap<string, MintedToken>(lateBytes, ({ token }) => 4 * token.length, { clock, ms: reuseMs })
 
   function make(key: RegistryKey, said: Readonly<Record<string, unknown>>, issuedAtMs: number): MintedToken {
     const times = writeIssueTime(issuedAtMs)
-    const claims = { ...said, ...times, exp: times.iat + registryTokenSeconds, jti: randomHex(random, 16) }
+    const claims = { ...said, ...times, exp: times.iat + tokenSeconds, jti: randomHex(random, 16) }
     return { token: signEs256(key.header, claims, key.privateKey), issuedAtMs }
   }
 

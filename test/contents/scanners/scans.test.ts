@@ -41,6 +41,9 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     const image = await world.push(path)
     await world.scanned(path, image)
     expect(statuses).toEqual({ manifest: 200, layer: 200, push: 401, delete: 401, other: 403, catalog: 401, api: 16 })
+    const [, claims = ''] = scansOf(image)[0]?.registry.authorization.split('.') ?? []
+    const { exp, iat } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp: number; iat: number }
+    expect(exp - iat).toBe(30 * 60)
     const artifact = { repository: path, mime_type: image.mediaType }
     expect(scansOf(image)).toMatchObject([{ registry: { url: `http://${world.server.config.registry.host}` }, artifact }])
     expect(await world.referrers(path, image)).toMatchObject([

@@ -32,6 +32,16 @@ test('a token is returned again, with its original issue time, for less than a s
   expect(second.issuedAtMs).toBe(first.issuedAtMs + 1000)
 })
 
+test('a token lives for ten minutes, or as long as the minter is asked for', async () => {
+  const { keys, clock, grant, mint } = await parts()
+  const long = createRegistryMinter({ issuer: 'https://taproot.example', service: 'registry.example', keys, clock, random, tokenSeconds: 3600 })
+  const lives = [mint, long].map((one) => {
+    const { exp, iat } = JSON.parse(Buffer.from(one(grant).token.split('.')[1] ?? '', 'base64url').toString()) as { exp: number; iat: number }
+    return exp - iat
+  })
+  expect(lives).toEqual([600, 3600])
+})
+
 test('repeated requests do not extend that time', async () => {
   const { clock, grant, mint } = await parts()
   const tokens = new Set<string>()
