@@ -42,12 +42,27 @@ export interface ImageScanOptions {
  */
 export type ScanOutcome = 'kept' | 'denied' | 'nothing'
 
-/** A scan that the scanner has accepted, as the store has it: JSON. */
+/** A scan that the scanner has accepted. */
 interface AcceptedScan {
   readonly id: string
   readonly reportType: string
   /** The time of the request, in milliseconds since 1970. */
   readonly startedMs: number
+}
+
+/** What an image in the queue has after its tries. */
+interface ScanNote {
+  readonly scan?: AcceptedScan
+  /** The number of times that a failure at this image stopped the job. */
+  readonly stops?: number
+}
+
+/** When a scan ends early. */
+export interface ScanSignals {
+  /** Aborts once the scanner cannot be used. What cannot begin again without a loss is not ended. */
+  readonly stopping: AbortSignal
+  /** Aborts with the process, or its leadership. */
+  readonly ending: AbortSignal
 }
 
 /** An image that the scanner may scan. */
@@ -82,20 +97,39 @@ export class ImageScan {
     return this.#entry
   }
 
-  /** Rejects with ScannerError, ContentError about the report, DomainError, UpstreamError, StoreError, or the signal's reason. */
-  async run(abilities: () => Promise<ScannerAbilities>, signal: AbortSignal): Promise<ScanOutcome> {
+  /** True if the scanner has accepted a scan of the image. */
+  get isAccepted(): boolean {
+    return this.#noted().scan !== undefined
+  }
+
+  /** Notes that a failure at this image stopped the job. Resolves with how often that was so. */
+  async noteStop(signal: AbortSignal): Promise<number> {
+    const { stops = 0, ...note } = this.#noted()
+    await this.#note({ ...note, stops: stops + 1 }, signal)
+    return stops + 1
+  }
+
+  /** Rejects with ScannerError, ContentError about the report, DomainError, UpstreamError, StoreError, or the reason of one of the signals. */
+  async run(abilities: () => Promise<ScannerAbilities>, { stopping: signal, ending }: ScanSignals): Promise<ScanOutcome> {
     await this.#options.services.cache.barrier(signal)
     if (await this.#isScanned(signal)) return 'nothing'
     for (let starts = 1; ; starts++) {
       const image = await this.#scannable(signal)
       if (typeof image === 'string') return image
-      const scan = this.#accepted() ?? (await this.#begin(image, await abilities(), signal))
+      let { scan } = this.#noted()
+      if (scan === undefined) {
+        const able = await abilities()
+        signal.throwIfAborted()
+        // Not ended by `stopping`: the scanner would scan an image whose report is not asked for.
+        scan = await this.#begin(image, able, ending)
+      }
       try {
         const report = await this.#report(scan, signal)
-        return typeof report === 'string' ? report : await this.#keep(report, scan, signal)
+        return typeof report === 'string' ? report : await this.#keep(report, scan, ending)
       } catch (error) {
         if (!(error instanceof ScannerError && error.kind === 'lost') || starts >= maxStarts) throw error
-        await this.#note(undefined, signal)
+        const { stops } = this.#noted()
+        await this.#note(stops === undefined ? {} : { stops }, signal)
       }
     }
   }
@@ -120,18 +154,17 @@ export class ImageScan {
     return path === undefined ? 'denied' : { path, record, held }
   }
 
-  /** Returns the scan in the note; undefined if there is none. */
-  #accepted(): AcceptedScan | undefined {
+  #noted(): ScanNote {
     const text = Buffer.from(this.#entry.value).toString()
     const at = text.indexOf(' ')
-    return at < 0 ? undefined : (JSON.parse(text.slice(at + 1)) as AcceptedScan) // of #note
+    return at < 0 ? {} : (JSON.parse(text.slice(at + 1)) as ScanNote) // of #note
   }
 
-  /** Notes a scan in the queue. If the image was asked for meanwhile, the note is lost: then another process begins again. */
-  async #note(scan: AcceptedScan | undefined, signal: AbortSignal): Promise<void> {
+  /** Writes the note in the queue. If the image was asked for meanwhile, the note is lost: then another process begins again. */
+  async #note(note: ScanNote, signal: AbortSignal): Promise<void> {
     const { key, revision, value } = this.#entry
     const [tries = ''] = Buffer.from(value).toString().split(' ')
-    const noted = Buffer.from(scan === undefined ? tries : `${tries} ${JSON.stringify(scan)}`)
+    const noted = Buffer.from(`${tries} ${JSON.stringify(note)}`)
     const outcome = await this.#options.services.store.transact(
       { guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'put', key, value: noted }] },
       signal,
@@ -146,7 +179,7 @@ export class ImageScan {
     this.#audit('registry/token', path)
     const startedMs = services.clock.now()
     const scan = { id: await client.scan(abilities, target, signal), reportType: abilities.reportType, startedMs }
-    await this.#note(scan, signal)
+    await this.#note({ ...this.#noted(), scan }, signal)
     return scan
   }
 
@@ -154,10 +187,15 @@ export class ImageScan {
   async #report({ id, reportType, startedMs }: AcceptedScan, signal: AbortSignal): Promise<Uint8Array | ScanOutcome> {
     const { services, client, scanMs, leastWaitMs } = this.#options
     for (let waitMs = waits.firstMs; ; waitMs = Math.min(waitMs * 2, waits.longestMs)) {
-      const answer = await client.report(id, reportType, signal)
-      if ('bytes' in answer) return answer.bytes
       // A clock that was set back must not make the wait endless.
-      if (Math.abs(services.clock.now() - startedMs) > scanMs) throw new ScannerError('failed', `the scanner made no report within ${scanMs / 1000} seconds`)
+      const isLate = Math.abs(services.clock.now() - startedMs) > scanMs
+      const lateError = (cause?: unknown): ScannerError => new ScannerError('failed', `the scanner made no report within ${scanMs / 1000} seconds`, cause)
+      const answer = await client.report(id, reportType, signal).catch((error: unknown) => {
+        // A question that never has an answer ends with the time, too.
+        throw isLate && error instanceof ScannerError && error.kind !== 'lost' ? lateError(error) : error
+      })
+      if ('bytes' in answer) return answer.bytes
+      if (isLate) throw lateError()
       await pause(Math.max(leastWaitMs, Math.min(answer.afterMs ?? waitMs, waits.longestMs)), signal)
       signal.throwIfAborted()
       const image = await this.#scannable(signal)

@@ -6,13 +6,14 @@ import { reportLimits } from '../scanner-reports/report-list.ts'
 /**
  * Why a request to a scanner failed:
  * - `unavailable`: it does not answer, or only with an error of a proxy.
+ * - `busy`: it asks to wait. See `afterMs`.
  * - `unauthorized`: it refuses the credential. That says nothing about an image.
  * - `failed`: it failed for this image, or its answer cannot be used. It may succeed later.
  * - `rejected`: it did not accept the request for a scan. It had not seen the image yet, so the image is not the reason.
- * - `unsupported`: it does not scan such images.
+ * - `unsupported`: its metadata says that it does not scan such images.
  * - `lost`: it does not know the scan.
  */
-export type ScannerFailure = 'unavailable' | 'unauthorized' | 'failed' | 'rejected' | 'unsupported' | 'lost'
+export type ScannerFailure = 'unavailable' | 'busy' | 'unauthorized' | 'failed' | 'rejected' | 'unsupported' | 'lost'
 
 /** An error of a scanner. The message is for operators, and has nothing that the scanner wrote. */
 export class ScannerError extends Error {
@@ -21,6 +22,11 @@ export class ScannerError extends Error {
   constructor(kind: ScannerFailure, message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause })
     this.kind = kind
+  }
+
+  /** The wait that the scanner asked for, in milliseconds. */
+  get afterMs(): number | undefined {
+    return this.cause instanceof FetchError ? this.cause.retryAfterMs : undefined
   }
 }
 
@@ -40,7 +46,7 @@ export interface ScannerAddress {
 export interface ScannerAbilities {
   /** The media types of manifests that it scans. */
   readonly consumes: ReadonlySet<string>
-  /** The type of the reports, as it writes it. */
+  /** The type of the reports: one of `reportTypes`, so that nothing that the scanner wrote gets into a header. */
   readonly reportType: string
   /** True if it has several kinds of reports, so that a request names the kind. */
   readonly isTyped: boolean
@@ -63,6 +69,10 @@ const reportTypes = [
   'application/vnd.security.vulnerability.report; version=1.1',
   'application/vnd.scanner.adapter.vuln.report.harbor+json; version=1.0',
 ] as const
+/** The types of manifests of images. */
+const imageTypes = ['application/vnd.oci.image.manifest.v1+json', 'application/vnd.docker.distribution.manifest.v2+json'] as const
+/** Where the metadata says how the scanner signs in at the registry: `Basic` or `Bearer`. Many that take both do not set it. */
+const authorizationProperty = 'harbor.scanner-adapter/registry-authorization-type'
 /** The largest answer that is no report, in bytes. */
 const maxAnswerBytes = 256 * 1024
 const answerBounds = { maxDepth: 16, maxValues: 10_000, maxKeys: 10_000 }
@@ -88,39 +98,45 @@ function textsIn(value: unknown): readonly string[] {
 }
 
 function objectIn({ body }: FetchResponse, what: string): JsonRecord {
+  if (body.length > maxAnswerBytes) throw new ScannerError('failed', `${what} of the scanner has more than ${maxAnswerBytes} bytes`)
   try {
-    if (body.length > maxAnswerBytes) throw new Error(`it has more than ${maxAnswerBytes} bytes`)
     const value = parseBoundedJson(new TextDecoder('utf-8', { fatal: true }).decode(body), answerBounds)
     if (isRecord(value)) return value
-  } catch (error) {
-    throw new ScannerError('failed', `${what} of the scanner is not read`, error)
+  } catch {
+    // Without the cause: its text has a part of the answer.
+    throw new ScannerError('failed', `${what} of the scanner is no JSON, or has too many values`)
   }
   throw new ScannerError('failed', `${what} of the scanner is no JSON object`)
 }
 
-/** Returns the part of its answer that says how images are scanned. Throws ScannerError `unsupported`. */
+/** Returns the part of its answer that says how images are scanned. Throws ScannerError `unavailable`: a scanner that starts may answer so for a while. */
 function abilitiesIn(metadata: JsonRecord): ScannerAbilities {
+  const { properties } = metadata
+  if (isRecord(properties) && properties[authorizationProperty] === 'Basic') {
+    throw new ScannerError('unavailable', `the scanner takes no bearer token for the registry: its metadata has ${authorizationProperty}: Basic`)
+  }
   const capabilities = (Array.isArray(metadata['capabilities']) ? metadata['capabilities'] : []).filter(isRecord)
   const isTyped = capabilities.some(({ type }) => type !== undefined)
   for (const reportType of reportTypes) {
     for (const capability of capabilities) {
       if (capability['type'] !== undefined && capability['type'] !== 'vulnerability') continue
-      const produced = textsIn(capability['produces_mime_types']).find((type) => plainType(type) === plainType(reportType))
-      if (produced === undefined) continue
-      return { consumes: new Set(textsIn(capability['consumes_mime_types']).map(baseType)), reportType: produced, isTyped }
+      if (!textsIn(capability['produces_mime_types']).some((type) => plainType(type) === plainType(reportType))) continue
+      const consumes = new Set(textsIn(capability['consumes_mime_types']).map(baseType))
+      if (imageTypes.every((type) => !consumes.has(type))) throw new ScannerError('unavailable', 'the scanner names no type of images that it scans')
+      return { consumes, reportType, isTyped }
     }
   }
-  throw new ScannerError('unsupported', 'the scanner makes no reports of vulnerabilities in the form of Harbor, 1.0 or 1.1')
+  throw new ScannerError('unavailable', 'the scanner makes no reports of vulnerabilities in the form of Harbor, 1.0 or 1.1')
 }
 
 /** Returns the failure that a status or a broken connection means. */
 function failureOf(error: FetchError): ScannerFailure {
-  const { reason, status } = error
+  const { reason, status, retryAfterMs } = error
   if (reason === 'status') {
+    if (status === 429 || (status === 503 && retryAfterMs !== undefined)) return 'busy'
     if (status === 401 || status === 403) return 'unauthorized'
-    if (status === 429 || status === 502 || status === 503 || status === 504) return 'unavailable'
-    if (status === 404) return 'lost'
-    return status === 400 || status === 422 || status === 501 ? 'unsupported' : 'failed'
+    if (status === 502 || status === 503 || status === 504) return 'unavailable'
+    return status === 404 ? 'lost' : 'failed'
   }
   return reason === 'too_large' || reason === 'redirect' || reason === 'timeout' ? 'failed' : 'unavailable'
 }
@@ -160,7 +176,7 @@ export class ScannerClient {
       const { id } = objectIn(await this.#send('scan', { method: 'POST', headers, body: JSON.stringify(request) }, signal), 'the answer')
       if (typeof id === 'string' && /^[!-~]{1,256}$/.test(id) && !/^\.\.?$/.test(id)) return id
     } catch (error) {
-      if (!(error instanceof ScannerError) || ['unavailable', 'unauthorized', 'unsupported'].includes(error.kind)) throw error
+      if (!(error instanceof ScannerError) || ['unavailable', 'busy', 'unauthorized'].includes(error.kind)) throw error
       throw new ScannerError('rejected', 'the scanner did not accept the request for a scan', error)
     }
     throw new ScannerError('rejected', 'the scanner named no id for the scan')
