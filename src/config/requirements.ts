@@ -39,7 +39,7 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
     ...issuerErrors(tree),
     ...repeatedRows(tree),
     ...auditSinkErrors(tree),
-    ...scannerErrors(tree),
+    ...scannerErrors(tree, role),
   ]
 }
 
@@ -115,13 +115,16 @@ function issuerErrors(tree: Tree): string[] {
 }
 
 /** Checks that pushed images are read if there are scanners, and that each has a file for its authorization. */
-function scannerErrors(tree: Tree): string[] {
+function scannerErrors(tree: Tree, role: Role): string[] {
   const { path, variable } = settingOf('scanners')
   const rows = valueAt(tree, path)
   if (!Array.isArray(rows) || rows.length === 0) return []
+  const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
+  const isMissing = role === 'worker' && url?.value === undefined && directory?.value === undefined
   const isRead = valueAt(tree, settingOf('registry.readContents').path) !== false
   return [
     ...(isRead ? [] : [`scanners (${variable}): expected none, because registry.readContents is false: images are scanned once they are read`]),
+    ...(isMissing && url !== undefined ? [`${url.key} (${url.variable}) is missing: expected ${expectation(url.node)}, because scanners is set`] : []),
     ...rows.filter(isTree).flatMap(({ name, authorization, tokenFile }) => {
       if (authorization === undefined || tokenFile !== undefined) return []
       return [`scanners (${variable}): ${String(name)}: tokenFile is missing, because authorization is set`]

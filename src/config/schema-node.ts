@@ -96,6 +96,11 @@ export function count(description: string, defaultValue?: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 1_000_000, ...(defaultValue === undefined ? {} : { default: defaultValue }) }
 }
 
+/** Returns the schema of a whole number from 1 to `maximum`. */
+export function upTo(maximum: number, description: string): NumberNode {
+  return { type: 'integer', description, minimum: 1, maximum }
+}
+
 /** Returns the schema of a time in whole seconds, of at most an hour. */
 export function seconds(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 0, maximum: 3600, default: defaultValue }

@@ -1,5 +1,5 @@
 import { limitNames } from '../engine/quota/limits.ts'
-import { count, flag, list, section, text } from './schema-node.ts'
+import { count, flag, list, section, text, upTo } from './schema-node.ts'
 
 const certFiles = { certFile: text('PEM file with the certificate and its chain.'), keyFile: text('PEM file with the private key.') }
 /** TLS of the API port. */
@@ -77,17 +77,17 @@ export const scanner = section(
   'One scanner.',
   {
     name: text('Name of the scanner in reports, metrics and logs. Images are scanned again under another name.', { format: 'sink-name' }),
-    url: text('URL of the scanner, to which `/api/v1/scan` is added. Redirects are not followed.', { format: 'http-url' }),
+    url: text('URL of the scanner, to which `/api/v1/scan` is added. Redirects are not followed.', { format: 'base-url' }),
     identity: text('Uid of the identity that the scanner acts as. Images are scanned where it may pull and push.', { format: 'identity' }),
-    registryUrl: text('URL at which the scanner reaches the registry host. Default: `registry.scheme` and `registry.host`.', { format: 'http-url' }),
+    registryUrl: text('URL at which the scanner reaches the registry host. Default: `registry.scheme` and `registry.host`.', { format: 'base-url' }),
     authorization: text('How requests to the scanner are authorized with `tokenFile`. Default: `bearer`. For `basic`, the file has `user:password`.', {
       enum: ['bearer', 'basic', 'apiKey'],
     }),
     tokenFile: text('File with the credential for the scanner.'),
     caFile: text('PEM file with the CA certificate of the scanner. Default: the CA certificates of the system.'),
-    timeoutSeconds: count('Seconds for one request to the scanner, with its answer. Default: 30.'),
-    scanMinutes: count('Minutes from the request for a scan to its report. Default: 30.'),
-    concurrent: count('Number of scans at the same time. Default: 4.'),
+    timeoutSeconds: upTo(600, 'Seconds for one request to the scanner, with its answer. Default: 30.'),
+    scanMinutes: upTo(60, 'Minutes from the request for a scan to its report, and the life of its token. Default: 30.'),
+    concurrent: upTo(32, 'Number of scans at the same time. Default: 4.'),
   },
   ['name', 'url', 'identity'],
 )

@@ -286,6 +286,15 @@ describe('configuration errors', () => {
       ],
     ],
     [
+      'scanners for a worker without content',
+      {
+        role: 'worker',
+        env: onEtcd,
+        yaml: `{ scanners: [{ name: a, url: "https://a.example", identity: "${'0'.repeat(40)}" }] }`,
+      },
+      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because scanners is set'],
+    ],
+    [
       'a provider of Google without its pool',
       { env: { TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: 'taproot' } },
       ['TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: expected a pool and a provider, e.g. taproot/taproot, got "taproot"'],
