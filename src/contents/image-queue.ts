@@ -32,6 +32,8 @@ interface LaterTry {
 const keysAtOnce = 100
 /** The times from one try to the next, in milliseconds. The last one repeats for `daily`. */
 const retryAfterMs = [5 * 60_000, 30 * 60_000, 6 * 3_600_000, 24 * 3_600_000] as const
+/** The longest time from one try to the next, in milliseconds. */
+const longestStepMs = retryAfterMs[3]
 /** The longest time until due manifests are looked for, in milliseconds: another worker may have tried some. */
 const lookEveryMs = retryAfterMs[0]
 
@@ -44,8 +46,7 @@ function nameIn({ key }: Entry, prefix: string): ImageName {
 /** Returns when a manifest is tried again; undefined if it is not. */
 function nextTry({ entry }: QueuedImage, retry: ContentRetry, nowMs: number): LaterTry | undefined {
   const tries = Number(Buffer.from(entry.value).toString().split(' ')[0]) + 1
-  const lasting = retryAfterMs.at(-1) ?? 0
-  const afterMs = { never: undefined, few: retryAfterMs.slice(0, -1)[tries - 1], daily: retryAfterMs[tries - 1] ?? lasting }[retry]
+  const afterMs = { never: undefined, few: retryAfterMs.slice(0, -1)[tries - 1], daily: retryAfterMs[tries - 1] ?? longestStepMs }[retry]
   return afterMs === undefined ? undefined : { dueMs: nowMs + afterMs, tries }
 }
 
@@ -88,7 +89,8 @@ export class ImageQueue {
     for await (const page of pagesOf(this.#store, { prefix: this.#prefixes.later, limit: keysAtOnce }, signal)) {
       for (const entry of page) {
         const { dueMs, tries } = JSON.parse(Buffer.from(entry.value).toString()) as LaterTry // of `done`
-        if (dueMs <= nowMs) await this.#ask(entry, tries, signal)
+        // A later time than any step is one of a clock that was ahead.
+        if (dueMs <= nowMs || dueMs > nowMs + longestStepMs) await this.#ask(entry, tries, signal)
         else nextMs = Math.min(nextMs, dueMs)
       }
     }
