@@ -1,6 +1,6 @@
 import type { AuditSegments } from '../audit/index.ts'
 import { feedRequestPrefix } from '../catalogue/index.ts'
-import type { ScanJob } from '../contents/index.ts'
+import { forgetGoneScanners, type ScanJob } from '../contents/index.ts'
 import { errorText } from '../base/error-text.ts'
 import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
 import { Expirer, expiredSorts, type ExpireCounts } from '../domains/expire.ts'
@@ -28,6 +28,8 @@ const feedsEveryMs = 60_000
 const contentsEveryMs = 1_000
 /** Interval at which the active worker looks for tags whose vulnerabilities or life cycles changed, in milliseconds. */
 const tagsEveryMs = 2_000
+/** Interval at which the active worker forgets scanners that are not configured any more, in milliseconds. */
+const forgetEveryMs = 60 * 60_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /**
  * How long a process that stops waits until its leadership is released, in milliseconds. If the store is unreachable, the lease must
@@ -161,6 +163,8 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
   const forgetResets = cache.onReset(requested.ring)
   const unfollow = [vulnerabilityCounts.follow(), lifeCycles?.follow()]
   const count = (): Promise<void> => vulnerabilityCounts.run(signal)
+  const scanners = new Set(background.scans.map(({ name }) => name))
+  const forgetScanners = (): Promise<void> => forgetGoneScanners(background.engine.store, scanners, signal)
   try {
     await Promise.all([
       keepDoing(background, { name: 'counts', work: count, everyMs: tagsEveryMs, alarm: new Alarm() }, signal),
@@ -175,6 +179,7 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
             { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() },
             signal,
           ),
+      keepDoing(background, { name: 'scanners', work: forgetScanners, everyMs: forgetEveryMs, alarm: new Alarm() }, signal),
       ...background.scans.map((job) =>
         keepDoing(background, { name: 'scans', work: () => job.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() }, signal),
       ),

@@ -6,6 +6,7 @@ import { scanPrefixes, UpstreamError } from '../../registry/index.ts'
 import { StoreError } from '../../store/store.ts'
 import { ImageQueue, type QueuedImage } from '../image-queue.ts'
 import { ContentError, type ContentRetry } from '../package.ts'
+import { knownScannerPrefix } from './gone-scanners.ts'
 import { ImageScan, type ImageScanOptions, type ScanOutcome, type ScanSignals } from './image-scan.ts'
 import { ScannerError, type ScannerAbilities } from './scanner-client.ts'
 
@@ -27,8 +28,6 @@ interface EndedScan {
   readonly retry: ContentRetry
 }
 
-/** Key prefix of scanners that were asked for all images. */
-const knownScannerPrefix = 'meta/scanners/'
 /** How often the job looks for images while others are scanned, in milliseconds. */
 const lookEveryMs = 1_000
 /** For how long the answer of a scanner about itself is used, in milliseconds. */

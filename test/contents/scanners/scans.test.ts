@@ -136,7 +136,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     expect(await world.referrers(path, image)).toEqual([])
   })
 
-  test('a new scanner scans the images from before, with its credential', async () => {
+  test('a new scanner scans the images from before, with its credential, and one that comes back those from meanwhile', async () => {
     const path = world.freshPath()
     const image = await world.push(path)
     await world.scanned(path, image)
@@ -144,6 +144,12 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     await writeFile(tokenFile, 'user:password\n')
     await world.restart({ name: 'second', authorization: 'basic', tokenFile })
     await world.scanned(path, image, 2)
+    const between = world.freshPath()
+    const late = await world.push(between)
+    await world.scanned(between, late)
+    await world.restart()
+    await world.scanned(between, late, 2)
+    expect(await world.referrers(path, image)).toHaveLength(2)
     expect(world.service.credentials).toContain(`Basic ${Buffer.from('user:password').toString('base64')}`)
   })
 })
