@@ -1,4 +1,5 @@
 import type { CredentialInput } from '../auth/access-tokens/authenticator.ts'
+import type { Digest } from '../base/digest.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RepoTarget } from './records/repo-paths.ts'
 import type { Caller } from '../engine/services.ts'
@@ -39,6 +40,8 @@ export interface EntryRequest {
    * `pullable`.
    */
   readonly mountFrom?: string | undefined
+  /** The digest of the manifest or blob that the request asks for, if it names one. A token for one image allows no other request. */
+  readonly content?: Digest | undefined
 }
 
 /** A request that passed authentication and authorization. */

@@ -4,7 +4,7 @@ import { trustedUid } from '../base/uid.ts'
 import type { Config } from '../config/config.ts'
 import { openScanners } from '../config/files/open-files.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import { ScanJob, ScannerClient } from '../contents/index.ts'
+import { ReportTurns, ScanJob, ScannerClient } from '../contents/index.ts'
 import { RepoDelegate, type Upstream } from '../registry/index.ts'
 import type { Engine } from './engine.ts'
 
@@ -29,6 +29,7 @@ export function createScanJobs({ config, files, engine, upstream, auditLog, work
   if (!works || upstream === undefined || keys === undefined) return []
   const { registry, baseUrl: issuer, dataDir } = config
   const minter = { issuer, service: registry.host, keys, clock: services.clock, random: services.random }
+  const turns = new ReportTurns()
   return openScanners(config, files).map(({ row, headers, ca }) => {
     const { name, url, identity, registryUrl = `${registry.scheme}://${registry.host}`, timeoutSeconds, scanMinutes, concurrent } = { ...defaults, ...row }
     return new ScanJob({
@@ -47,6 +48,7 @@ export function createScanJobs({ config, files, engine, upstream, auditLog, work
       registryHost: registry.host,
       auditLog,
       folder: join(dataDir, 'scan-reading'),
+      turns,
       scanMs: scanMinutes * 60 * secondMs,
       concurrent,
     })

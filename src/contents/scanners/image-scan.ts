@@ -3,6 +3,7 @@ import { auditedCaller, type AuditTrail } from '../../base/audit-line.ts'
 import { digestOf, type Digest } from '../../base/digest.ts'
 import { DomainError } from '../../base/errors.ts'
 import { pause } from '../../base/timing.ts'
+import { rootOf } from '../../base/uid.ts'
 import type { MutationContext, Services } from '../../engine/services.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { heldManifest, isImageRecord, manifestKey, putArtifact, scanKey, scanPrefixes, type RepoDelegate, type Upstream } from '../../registry/index.ts'
@@ -10,6 +11,7 @@ import type { Entry } from '../../store/store.ts'
 import type { QueuedImage } from '../image-queue.ts'
 import { ContentError } from '../package.ts'
 import { prepareFolder, readInProcess } from '../reading/reading-process.ts'
+import type { ReportTurns } from '../scanner-reports/report-turns.ts'
 import { reportArtifact, type ReportArtifact } from './report-artifact.ts'
 import { ScannerError, type ScannerAbilities, type ScannerClient } from './scanner-client.ts'
 
@@ -28,6 +30,8 @@ export interface ImageScanOptions {
   readonly auditLog: AuditTrail
   /** Where processes keep their files. Created if missing. */
   readonly folder: string
+  /** The turns in which reports are read, of all scanners: each process takes memory. */
+  readonly turns: ReportTurns
   /** The longest time from the request to the report. */
   readonly scanMs: number
   /** The least time between two questions for a report; 1 second by default. */
@@ -174,8 +178,8 @@ export class ImageScan {
 
   async #begin({ path, record }: ScannableImage, abilities: ScannerAbilities, signal: AbortSignal): Promise<AcceptedScan> {
     const { services, delegate, client, registryUrl } = this.#options
-    const { repo, digest } = this.#image
-    const target = { registryUrl, token: delegate.pullToken(repo, path), repository: path, digest, mediaType: record.mediaType }
+    const { digest } = this.#image
+    const target = { registryUrl, token: delegate.pullToken(this.#image, path), repository: path, digest, mediaType: record.mediaType }
     this.#audit('registry/token', path)
     const startedMs = services.clock.now()
     const scan = { id: await client.scan(abilities, target, signal), reportType: abilities.reportType, startedMs }
@@ -244,17 +248,20 @@ export class ImageScan {
 
   /** Reads the report in a process of its own. Rejects with ContentError if it is no report of Harbor's form about this image. */
   async #assertReport(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
-    const { folder } = this.#options
-    const { digest } = this.#image
+    const { folder, turns } = this.#options
+    const { repo, digest } = this.#image
     await prepareFolder(folder)
     const job = { kind: 'report', digest: digestOf(bytes), size: bytes.length, digests: [digest], artifact: digest } as const
-    const late = AbortSignal.timeout(readMs)
-    try {
-      await readInProcess(job, { streams: [() => Promise.resolve(Readable.from([bytes]))], folder }, AbortSignal.any([signal, late]))
-    } catch (error) {
+    await turns.next(rootOf(repo), async () => {
       signal.throwIfAborted()
-      throw late.aborted ? new ContentError('TOO_LARGE', `the report was not read within ${readMs / 1000} seconds`, { cause: error }) : error
-    }
+      const late = AbortSignal.timeout(readMs)
+      try {
+        await readInProcess(job, { streams: [() => Promise.resolve(Readable.from([bytes]))], folder }, AbortSignal.any([signal, late]))
+      } catch (error) {
+        signal.throwIfAborted()
+        throw late.aborted ? new ContentError('TOO_LARGE', `the report was not read within ${readMs / 1000} seconds`, { cause: error }) : error
+      }
+    })
   }
 
   #audit(method: string, path: string): void {

@@ -55,9 +55,15 @@ async function enter({ gate }: OciHost, exchange: RegistryExchange, request: Ent
   return (exchange.admitted = await gate.enter(exchange, request))
 }
 
+/** A request to an existing repo. */
+interface RepoRequest extends Pick<EntryRequest, 'repository' | 'content'> {
+  readonly action: RegistryAction
+}
+
 /** Admits a request to an existing repo. Throws the errors of the gate, or NAME_UNKNOWN. */
-export async function enterRepo(host: OciHost, exchange: RegistryExchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
-  const entry = await enter(host, exchange, { repository: request.repository, actions: [request.action] })
+export async function enterRepo(host: OciHost, exchange: RegistryExchange, request: RepoRequest): Promise<RepoEntry> {
+  const { repository, action, content } = request
+  const entry = await enter(host, exchange, { repository, actions: [action], content })
   if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return { entry, repo: entry.target.uid }
 }

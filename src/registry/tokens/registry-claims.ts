@@ -2,6 +2,7 @@ import { readCallerClaims, readIdentity, writeCallerFacts, type CallerClaims } f
 import type { DecodedToken } from '../../auth/access-tokens/decoded-token.ts'
 import type { TokenUse } from '../../auth/access-tokens/platform-token.ts'
 import { TokenError } from '../../auth/access-tokens/token-error.ts'
+import { isDigest, type Digest } from '../../base/digest.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { RegistryAction } from '../gate.ts'
 
@@ -11,6 +12,8 @@ export interface TokenAccess {
   readonly actions: readonly RegistryAction[]
   /** The repo, or the group in which a push may create a repo with the last name of the path. */
   readonly place: { readonly uid: Uid } | { readonly parent: Uid }
+  /** The only image that may be pulled: its manifest, and the blobs that the manifest names. Undefined for the whole repo. */
+  readonly image?: Digest | undefined
 }
 
 /** The caller for whom a registry token was issued. */
@@ -45,7 +48,7 @@ export function writeClaims(bearer: Omit<TokenBearer, 'issuedAtMs'> | undefined,
     sub: bearer?.identityUid ?? anonymous,
     ...(bearer === undefined ? {} : writeCallerFacts(bearer)),
     use: registryUse,
-    access: access.map(({ path, actions, place }) => ({ type: 'repository', name: path, actions, ...place })),
+    access: access.map(({ path, actions, place, image }) => ({ type: 'repository', name: path, actions, ...place, ...(image === undefined ? {} : { image }) })),
     // Not part of `access`, which older versions parse strictly. They ignore unknown claims.
     ...(catalog ? { catalog } : {}),
   }
@@ -65,11 +68,12 @@ export function readClaims(token: DecodedToken): RegistryClaims {
 
 /** Parses one entry of `access`. The token is signed by this server, so an unknown form comes from another version. It grants nothing. */
 function readAccess(entry: unknown): TokenAccess {
-  const { name, actions, uid, parent } = (typeof entry === 'object' && entry !== null ? entry : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
+  const { name, actions, uid, parent, image } = (typeof entry === 'object' && entry !== null ? entry : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
   if (typeof name !== 'string' || !Array.isArray(actions)) throw new TokenError('unreadable')
   const place = typeof uid === 'string' && isUid(uid) ? { uid } : typeof parent === 'string' && isUid(parent) ? { parent } : undefined
   if (place === undefined) throw new TokenError('unreadable')
-  return { path: name, actions: actions.filter(isRegistryAction), place }
+  if (image !== undefined && !(typeof image === 'string' && isDigest(image))) throw new TokenError('unreadable')
+  return { path: name, actions: actions.filter(isRegistryAction), place, image }
 }
 
 /** Returns true for a known action. */

@@ -3,6 +3,8 @@ import { isSuspended } from '../../authz/access.ts'
 import { emptySet } from '../../base/capability.ts'
 import { isWithin, type Uid } from '../../base/uid.ts'
 import type { AuditTrail } from '../../base/audit-line.ts'
+import type { Digest } from '../../base/digest.ts'
+import { heldManifest } from '../records/manifests.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../records/repo-paths.ts'
 import type { Caller, Services } from '../../engine/services.ts'
 import { capabilitiesOfAction, type AdmittedRequest, type Gate, type Presented, type RegistryAction } from '../gate.ts'
@@ -41,7 +43,7 @@ interface RequestedAccess {
 export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { endpoint, challenger } = options
   return {
-    async enter(presented, { repository: path, actions, mountFrom }) {
+    async enter(presented, { repository: path, actions, mountFrom, content }) {
       if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
       assertInOrganization(path)
       const scopes = scopesOf({ path, actions }, mountFrom)
@@ -49,7 +51,11 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
       try {
         const credential = await endpoint.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
         caller = endpoint.callerOf(credential)
-        return decide(options, { path, actions, scopes, credential, caller })
+        const asked = { path, actions, scopes, credential, caller }
+        const admitted = decide(options, asked)
+        const image = accessOf(asked)?.image
+        if (image !== undefined) await assertPartOf(options, { image, content, admitted }, presented.signal)
+        return admitted
       } catch (error) {
         throw refuse(options, presented, { error, caller, scopes })
       }
@@ -112,10 +118,28 @@ function refuse(
   return error
 }
 
+/** Returns the access that a registry token grants to the repository; undefined for other credentials, and for a token without such access. */
+function accessOf({ credential, path }: RequestedAccess): TokenAccess | undefined {
+  return credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
+}
+
+/** Checks that the request asks for the manifest of the image, or for a blob that the manifest names. Throws RegistryError DENIED. */
+async function assertPartOf(
+  { services }: RegistryGateOptions,
+  { image, content, admitted }: { readonly image: Digest; readonly content: Digest | undefined; readonly admitted: AdmittedRequest },
+  signal: AbortSignal,
+): Promise<void> {
+  if (content === image) return
+  const { target } = admitted
+  const record = content === undefined || target.kind !== 'repo' ? undefined : await heldManifest(services, { repo: target.uid, digest: image }, signal)
+  if (record === undefined || ![record.config, ...record.layers].some((blob) => blob?.digest === content))
+    throw denied('the token is for one image only, and the request asks for something else')
+}
+
 /** Decides on a request as of one snapshot. Throws RegistryError. */
 function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedRequest {
   const { path, actions, credential, caller } = asked
-  const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
+  const access = accessOf(asked)
   if (credential.kind === 'registry' && access === undefined)
     throw denied('the token grants no access to this image: sign in for this image, and check your roles')
   const target = findRepository(options.services.cache.tables, path)
@@ -189,5 +213,5 @@ function pullable(options: RegistryGateOptions, { credential, caller }: Requeste
   if (target?.kind !== 'repo' || !isAllowed(options, caller, { target, action: 'pull' })) return undefined
   if (credential.kind !== 'registry') return target.uid
   const access = credential.claims.access.get(path)
-  return access !== undefined && access.actions.includes('pull') && agrees(access, target) ? target.uid : undefined
+  return access !== undefined && access.image === undefined && access.actions.includes('pull') && agrees(access, target) ? target.uid : undefined
 }

@@ -2,6 +2,7 @@ import { callerOfToken, apiOwnership, type Caller, type MutationContext, type Se
 import type { Actor } from '../../auth/access-tokens/principal.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
+import type { ManifestName } from '../records/manifest-keys.ts'
 import { findRepository, pathOf } from '../records/repo-paths.ts'
 import type { RegistryAction } from '../gate.ts'
 import { createRegistryMinter, type RegistryMinterOptions } from './registry-minter.ts'
@@ -44,12 +45,12 @@ export class RepoDelegate {
     return actions.every((action) => holds(tables, permissions, { target, action })) ? path : undefined
   }
 
-  /** Returns a registry token that allows to pull from one repo, and nothing else. */
-  pullToken(repo: Uid, path: string): string {
+  /** Returns a registry token that allows to pull one image of a repo, and nothing else. `path` is that of the repo. */
+  pullToken({ repo, digest: image }: ManifestName, path: string): string {
     const { identity: identityUid, services } = this.#options
     const notBeforeMs = services.cache.tables.get('Identity', identityUid)?.createMs ?? 0
     const bearer = { identityUid, act: this.#actor, restrictions: {}, notBeforeMs }
-    return this.#mint({ bearer, access: [{ path, actions: ['pull'], place: { uid: repo } }] }).token
+    return this.#mint({ bearer, access: [{ path, actions: ['pull'], place: { uid: repo }, image }] }).token
   }
 
   /** Returns the context of a push to the repo. Each attempt checks the rights again. */

@@ -18,19 +18,28 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
   const scansOf = ({ digest }: TestManifest): readonly ScanRequest[] => world.service.scans.filter(({ artifact }) => artifact.digest === digest)
   const begun = (image: TestManifest, count = 1): Promise<void> => vi.waitFor(() => expect(scansOf(image)).toHaveLength(count), patience)
 
-  test('scans a pushed image with a token for its repo only, and keeps the report as a referrer', async () => {
+  test('scans a pushed image with a token for this image only, and keeps the report as a referrer', async () => {
     const [path, other] = [world.freshPath(), world.freshPath()]
-    const unrelated = await world.push(other)
-    await world.scanned(other, unrelated)
+    const [unrelated, neighbour] = [await world.push(other), await world.push(path)]
+    await Promise.all([world.scanned(other, unrelated), world.scanned(path, neighbour)])
     const statuses: Record<string, number> = {}
     world.service.onScan = async ({ registry, artifact: { repository, digest } }) => {
-      if (repository !== path) return
+      if (repository !== path || digest === neighbour.digest) return
       const client = world.client(registry.authorization.replace(/^Bearer /, ''))
       const statusOf = async (method: string, target: string): Promise<number> => (await client.send(method, target)).status
       const pulled = await client.send('GET', `/v2/${repository}/manifests/${digest}`)
-      const [layer] = (JSON.parse(pulled.body.toString()) as { layers: { digest: string }[] }).layers
+      const { config, layers } = JSON.parse(pulled.body.toString()) as { config: { digest: string }; layers: { digest: string }[] }
+      const foreign = (JSON.parse(neighbour.bytes.toString()) as { layers: { digest: string }[] }).layers
+      const of = async (name: string, status: Promise<number>): Promise<void> => void (statuses[name] = await status)
       statuses['manifest'] = pulled.status
-      statuses['layer'] = await statusOf('GET', `/v2/${repository}/blobs/${layer?.digest ?? ''}`)
+      await of('config', statusOf('GET', `/v2/${repository}/blobs/${config.digest}`))
+      await of('layer', statusOf('GET', `/v2/${repository}/blobs/${layers[0]?.digest ?? ''}`))
+      await of('neighbour', statusOf('GET', `/v2/${repository}/manifests/${neighbour.digest}`))
+      await of('layer of the neighbour', statusOf('GET', `/v2/${repository}/blobs/${foreign[0]?.digest ?? ''}`))
+      await of('tag', statusOf('GET', `/v2/${repository}/manifests/latest`))
+      await of('tags', statusOf('GET', `/v2/${repository}/tags/list`))
+      await of('history', statusOf('GET', `/v2/${repository}/_service/history/latest`))
+      await of('referrers', statusOf('GET', `/v2/${repository}/referrers/${digest}`))
       statuses['push'] = await statusOf('POST', `/v2/${repository}/blobs/uploads/`)
       statuses['delete'] = await statusOf('DELETE', `/v2/${repository}/manifests/${digest}`)
       statuses['other'] = await statusOf('GET', `/v2/${other}/manifests/${unrelated.digest}`)
@@ -40,7 +49,9 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     }
     const image = await world.push(path)
     await world.scanned(path, image)
-    expect(statuses).toEqual({ manifest: 200, layer: 200, push: 401, delete: 401, other: 403, catalog: 401, api: 16 })
+    const refused = { push: 401, delete: 401, other: 403, catalog: 401, api: 16 }
+    const notOfImage = { neighbour: 403, 'layer of the neighbour': 403, tag: 403, tags: 403, history: 403, referrers: 403 }
+    expect(statuses).toEqual({ manifest: 200, config: 200, layer: 200, ...notOfImage, ...refused })
     const [, claims = ''] = scansOf(image)[0]?.registry.authorization.split('.') ?? []
     const { exp, iat } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp: number; iat: number }
     expect(exp - iat).toBe(30 * 60)

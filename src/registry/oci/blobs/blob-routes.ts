@@ -88,7 +88,7 @@ function neededBlob(digest: string): RegistryError {
 /** Handles GET and HEAD of a blob, or of one range of it. */
 export async function getBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
-  const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull', content: digest })
   const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
   if (held === undefined) throw unknownBlob()
   const isHead = exchange.request.method === 'HEAD'

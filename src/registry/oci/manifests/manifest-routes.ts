@@ -63,8 +63,10 @@ export function isUnchanged(ifNoneMatch: string | undefined, etag: string): bool
 
 /** Handles GET and HEAD of a manifest by tag or digest. Returns the stored media type and ignores the `Accept` header. */
 export async function getManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
-  const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
-  const { digest, answered, tag, deprecated } = resolve(host, repo, path.reference)
+  const { repository, reference } = path
+  const content = reference.kind === 'digest' ? reference.digest : undefined
+  const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull', content })
+  const { digest, answered, tag, deprecated } = resolve(host, repo, reference)
   const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
@@ -74,7 +76,7 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
-  const warnings = [...(deprecated && tag !== undefined ? [deprecationWarning(path.repository, tag)] : []), ...(warning === undefined ? [] : [warning])]
+  const warnings = [...(deprecated && tag !== undefined ? [deprecationWarning(repository, tag)] : []), ...(warning === undefined ? [] : [warning])]
   answerManifest(exchange, manifest, warnings)
   reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
