@@ -8,6 +8,13 @@ interface Instrumentation {
   mutantCoverage?: { perTest: Record<string, Record<string, number>> }
 }
 
+/** What the tests of a file reach. */
+export interface FileCoverage {
+  readonly file: string
+  /** The mutants that each test reaches. Without tests that failed. */
+  readonly covered: readonly (readonly [test: string, mutants: readonly string[]])[]
+}
+
 /** Folder for the coverage of each file; only in the run that measures it. */
 const coverageDir = process.env['TAPROOT_MUTANT_COVERAGE']
 /** File with the ids of the tests to run; only in the run of a mutant. */
@@ -15,6 +22,8 @@ const selection = process.env['TAPROOT_MUTANT_TESTS']
 
 const instrumentation = ((globalThis as { __stryker__?: Instrumentation }).__stryker__ ??= {})
 const selected = selection === undefined ? undefined : new Set(JSON.parse(readFileSync(selection, 'utf8')) as readonly string[])
+/** The tests that failed. */
+const failed = new Set<string>()
 const file = relative(process.cwd(), expect.getState().testPath ?? '')
 
 /** Names a test: the same in each run with the same seed. */
@@ -25,13 +34,15 @@ beforeEach((context) => {
   instrumentation.currentTestId = idOf(context)
 })
 
-afterEach(() => {
+afterEach((context) => {
+  if (context.task.result?.state === 'fail') failed.add(idOf(context))
   instrumentation.currentTestId = undefined
 })
 
 afterAll(() => {
   if (coverageDir === undefined) return
   mkdirSync(coverageDir, { recursive: true })
-  const covered = Object.entries(instrumentation.mutantCoverage?.perTest ?? {}).filter(([id]) => id.startsWith(`${file} > `))
-  writeFileSync(join(coverageDir, `${file.replaceAll('/', '_')}.json`), JSON.stringify(covered.map(([id, mutants]) => [id, Object.keys(mutants)])))
+  const reached = Object.entries(instrumentation.mutantCoverage?.perTest ?? {}).filter(([id]) => id.startsWith(`${file} > `) && !failed.has(id))
+  const content: FileCoverage = { file, covered: reached.map(([id, mutants]) => [id, Object.keys(mutants)]) }
+  writeFileSync(join(coverageDir, `${file.replaceAll('/', '_')}.json`), JSON.stringify(content))
 })

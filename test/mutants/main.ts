@@ -1,10 +1,11 @@
 // Puts faults into the program and runs the tests that can find each one: `npm run mutants -- --help`.
 import { spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { handPickedMutants, type HandPickedMutant } from './hand-picked.ts'
+import type { FileCoverage } from './hooks.ts'
 import { copyTracked, instrument, type Mutant } from './instrument.ts'
 
 const help = `Makes mutants of src, runs the tests that reach each one, and lists those that no test finds.
@@ -15,6 +16,7 @@ npm run mutants -- [options]
   --out DIR    results; a run with the same folder goes on where the last one ended (a new folder)
   --tier T     short: the tests of npm test; full: those of the full tier, for mutants that survived the short one (short)
   --minutes N  time limit of one mutant (10)
+  --jobs N     mutants at the same time (2)
   --hand-picked  the faults of test/mutants/hand-picked.ts instead, each against its tests of the full tier
 `
 
@@ -25,6 +27,7 @@ const { values } = parseArgs({
     out: { type: 'string' },
     tier: { type: 'string', default: 'short' },
     minutes: { type: 'string', default: '10' },
+    jobs: { type: 'string', default: '2' },
     'hand-picked': { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -39,6 +42,9 @@ const out = values.out ?? mkdtempSync(join(tmpdir(), 'taproot-mutants-'))
 const sandbox = join(out, 'sandbox')
 const coverageDir = join(out, `coverage-${values.tier}`)
 const resultsFile = join(out, 'results.json')
+/** Exists once all tests were run without a mutant. */
+const coveredFile = join(out, `covered-${values.tier}`)
+const jobs = Math.max(1, Math.floor(Number(values.jobs) || 1))
 const vitest = join(root, 'node_modules', '.bin', 'vitest')
 
 /** The outcome of a mutant. `killed`: a test failed. `timeout`: the tests did not end. `survived`: no test failed. `unreached`: no test reaches it. */
@@ -50,14 +56,20 @@ interface Result {
   readonly outcomes: Partial<Record<string, Outcome>>
 }
 
-/** Runs vitest in the sandbox. Resolves with its exit code, or undefined after a time-out. */
-async function runTests(
-  args: readonly string[],
-  { env, minutes }: { readonly env: Readonly<Record<string, string>>; readonly minutes: number },
-): Promise<number | undefined> {
+/** A run of tests. */
+interface TestRun {
+  readonly folder: string
+  readonly env: Readonly<Record<string, string>>
+  readonly minutes: number
+  readonly workers: number
+}
+
+/** Runs vitest in a sandbox. Resolves with its exit code, or undefined after a time-out. */
+async function runTests(args: readonly string[], { folder, env, minutes, workers }: TestRun): Promise<number | undefined> {
   const isFull = values.tier === 'full' || values['hand-picked']
-  const child = spawn(vitest, ['run', '--project', 'isolated', '--project', 'main', '--maxWorkers', '1', '--silent', '--reporter', 'dot', ...args], {
-    cwd: sandbox,
+  const projects = ['--project', 'isolated', '--project', 'main']
+  const child = spawn(vitest, ['run', ...projects, '--maxWorkers', String(workers), '--silent', '--reporter', 'dot', ...args], {
+    cwd: folder,
     stdio: 'ignore',
     detached: true,
     env: { ...process.env, TAPROOT_SEED: values.seed, ...(isFull ? { TAPROOT_TESTS: 'full' } : {}), ...env },
@@ -76,17 +88,30 @@ async function runTests(
   return code
 }
 
-/** Returns the tests that reach each mutant. Runs all tests once if this is not known. */
+/** Returns the tests that reach each mutant. Runs those test files once for which this is not known. Tests that fail without a mutant are left out. */
 async function coverage(): Promise<ReadonlyMap<string, readonly string[]>> {
-  if (!existsSync(coverageDir)) {
-    const code = await runTests([], { env: { TAPROOT_MUTANTS: '1', TAPROOT_MUTANT_COVERAGE: coverageDir }, minutes: 120 })
-    if (code !== 0) process.stdout.write(`the run without a mutant ended with ${code ?? 'its time limit'}; its failing tests find every mutant\n`)
+  mkdirSync(coverageDir, { recursive: true })
+  const known = (): readonly FileCoverage[] => readdirSync(coverageDir).map((name) => JSON.parse(readFileSync(join(coverageDir, name), 'utf8')) as FileCoverage) // of hooks.ts
+  if (!existsSync(coveredFile)) {
+    const others = known().flatMap(({ file }) => ['--exclude', file])
+    const env = { TAPROOT_MUTANTS: '1', TAPROOT_MUTANT_COVERAGE: coverageDir }
+    const code = await runTests(others, { folder: sandbox, env, minutes: 120, workers: jobs })
+    if (code === undefined) throw new Error('the tests did not end without a mutant: the next run goes on')
+    if (code !== 0) process.stdout.write('tests that failed without a mutant are left out\n')
+    writeFileSync(coveredFile, '')
   }
   const tests = new Map<string, string[]>()
-  for (const name of readdirSync(coverageDir))
-    for (const [test, mutants] of JSON.parse(readFileSync(join(coverageDir, name), 'utf8')) as [string, string[]][])
-      for (const id of mutants) tests.set(id, [...(tests.get(id) ?? []), test])
+  for (const [test, mutants] of known().flatMap(({ covered }) => covered)) for (const id of mutants) tests.set(id, [...(tests.get(id) ?? []), test])
   return tests
+}
+
+/** Works on all items, on as many at the same time as there are jobs. `job` is from 0. */
+async function inJobs<Item>(items: readonly Item[], work: (item: Item, at: number, job: number) => Promise<void>): Promise<void> {
+  const left = items.entries()
+  const run = async (job: number): Promise<void> => {
+    for (const [at, item] of left) await work(item, at, job)
+  }
+  await Promise.all(Array.from({ length: jobs }, (_, job) => run(job)))
 }
 
 /** A sequence of pseudorandom numbers from 0 to 1 that follows from the seed (mulberry32). */
@@ -110,12 +135,12 @@ function sample(mutants: readonly Mutant[], count: number): readonly Mutant[] {
   return chosen
 }
 
-async function outcomeOf(mutant: Mutant, tests: readonly string[]): Promise<Outcome> {
-  const selection = join(out, 'selection.json')
+async function outcomeOf(mutant: Mutant, tests: readonly string[], job: number): Promise<Outcome> {
+  const selection = join(out, `selection-${job}.json`)
   writeFileSync(selection, JSON.stringify(tests))
   const files = [...new Set(tests.map((test) => test.split(' > ', 1)[0]!))]
   const env = { TAPROOT_MUTANTS: '1', TAPROOT_MUTANT_TESTS: selection, __STRYKER_ACTIVE_MUTANT__: mutant.id }
-  const code = await runTests(['--bail', '1', ...files], { env, minutes: Number(values.minutes) })
+  const code = await runTests(['--bail', '1', ...files], { folder: sandbox, env, minutes: Number(values.minutes), workers: 1 })
   return code === undefined ? 'timeout' : code === 0 ? 'survived' : 'killed'
 }
 
@@ -133,48 +158,54 @@ async function runSample(): Promise<void> {
   const results = new Map(
     (existsSync(resultsFile) ? (JSON.parse(readFileSync(resultsFile, 'utf8')) as Result[]) : []).map((result) => [result.mutant.id, result]),
   )
-  for (const [at, mutant] of mutants.entries()) {
+  await inJobs(mutants, async (mutant, at, job) => {
     const before = results.get(mutant.id)
     const isFound = before?.outcomes['short'] === 'killed' || before?.outcomes['short'] === 'timeout'
-    if (before?.outcomes[values.tier] !== undefined || isFound) continue
+    if (before?.outcomes[values.tier] !== undefined || isFound) return
     const reaching = tests.get(mutant.id) ?? []
-    const outcome = reaching.length === 0 ? 'unreached' : await outcomeOf(mutant, reaching)
+    const outcome = reaching.length === 0 ? 'unreached' : await outcomeOf(mutant, reaching, job)
     results.set(mutant.id, { mutant, tests: reaching.length, outcomes: { ...before?.outcomes, [values.tier]: outcome } })
     writeFileSync(resultsFile, JSON.stringify([...results.values()], undefined, 1))
     process.stdout.write(
       `${at + 1}/${mutants.length} ${outcome} ${mutant.file}:${mutant.location.start.line + 1} ${mutant.mutator} (${reaching.length} tests)\n`,
     )
-  }
+  })
   const ends = [...results.values()].map(({ outcomes }) => outcomes[values.tier] ?? outcomes['short'])
   const count = (...wanted: readonly Outcome[]): number => ends.filter((end) => end !== undefined && wanted.includes(end)).length
   process.stdout.write(`${count('killed', 'timeout')} found, ${count('survived')} survived, ${count('unreached')} without a test that reaches them\n`)
 }
 
-/** Puts one fault after the other into the sandbox, and runs its tests. */
+/** Puts faults into sandboxes, one at a time in each, and runs their tests. */
 async function runHandPicked(mutants: readonly HandPickedMutant[]): Promise<void> {
-  if (!existsSync(sandbox)) copyTracked(root, sandbox)
+  const sandboxes = Array.from({ length: jobs }, (_, job) => `${sandbox}-${job}`)
+  for (const folder of sandboxes) {
+    // A run that was interrupted may have left a fault in it.
+    rmSync(folder, { recursive: true, force: true })
+    copyTracked(root, folder)
+  }
   const file = join(out, 'hand-picked.json')
   const results = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Record<string, Outcome>) : {} // written below
   if (!existsSync(file)) {
-    const code = await runTests([...new Set(mutants.flatMap(({ tests }) => tests))], { env: {}, minutes: 60 })
+    const code = await runTests([...new Set(mutants.flatMap(({ tests }) => tests))], { folder: sandboxes[0]!, env: {}, minutes: 60, workers: jobs })
     if (code !== 0) process.stdout.write(`the run without a fault ended with ${code ?? 'its time limit'}; its failing tests find every fault\n`)
   }
-  for (const [at, mutant] of mutants.entries()) {
-    if (results[mutant.breaks] !== undefined) continue
-    const path = join(sandbox, mutant.file)
+  await inJobs(mutants, async (mutant, at, job) => {
+    if (results[mutant.breaks] !== undefined) return
+    const folder = sandboxes[job]!
+    const path = join(folder, mutant.file)
     const source = readFileSync(path, 'utf8')
     if (source.split(mutant.from).length !== 2) throw new Error(`${mutant.file} must have this text once: ${mutant.from}`)
     writeFileSync(
       path,
       source.replace(mutant.from, () => mutant.to),
     )
-    const code = await runTests(['--bail', '1', ...mutant.tests], { env: {}, minutes: Number(values.minutes) })
+    const code = await runTests(['--bail', '1', ...mutant.tests], { folder, env: {}, minutes: Number(values.minutes), workers: 1 })
     writeFileSync(path, source)
     const outcome = code === undefined ? 'timeout' : code === 0 ? 'survived' : 'killed'
     results[mutant.breaks] = outcome
     writeFileSync(file, JSON.stringify(results, undefined, 1))
     process.stdout.write(`${at + 1}/${mutants.length} ${outcome} ${mutant.file}: ${mutant.breaks}\n`)
-  }
+  })
 }
 
 await (values['hand-picked'] ? runHandPicked(handPickedMutants) : runSample())
