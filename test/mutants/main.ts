@@ -1,5 +1,5 @@
 // Puts faults into the program and runs the tests that can find each one: `npm run mutants -- --help`.
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -56,6 +56,26 @@ interface Result {
   readonly outcomes: Partial<Record<string, Outcome>>
 }
 
+/** The processes that run tests now. */
+const running = new Set<ChildProcess>()
+
+/** Kills the process group of a child, with the programs that tests started. */
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // All processes of the group have ended.
+  }
+}
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => {
+    for (const child of running) killGroup(child)
+    process.exit(1)
+  })
+}
+
 /** A run of tests. */
 interface TestRun {
   readonly folder: string
@@ -77,14 +97,11 @@ async function runTests(args: readonly string[], { folder, env, minutes, workers
   const { promise, resolve } = Promise.withResolvers<number | undefined>()
   const timer = setTimeout(() => resolve(undefined), minutes * 60_000)
   child.once('exit', (code) => resolve(code ?? 1))
+  running.add(child)
   const code = await promise
+  running.delete(child)
   clearTimeout(timer)
-  try {
-    // Kills the process group, including programs that tests started.
-    process.kill(-(child.pid ?? 0), 'SIGKILL')
-  } catch {
-    // All processes of the group have ended.
-  }
+  killGroup(child)
   return code
 }
 
