@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../authz/escalation.ts'
+import { assertCanGrant } from '../authz/grant-check.ts'
 import type { DescMessage } from '@bufbuild/protobuf'
 import { ownerRoleUid } from './organisation-owners.ts'
 import { builtInRoles } from '../base/roles.ts'

@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../../authz/escalation.ts'
+import { assertCanGrant } from '../../authz/grant-check.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
 import { emptySet, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'

@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../../authz/escalation.ts'
+import { assertCanGrant } from '../../authz/grant-check.ts'
 import { createHash } from 'node:crypto'
 import { clone, create } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'

@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../../authz/escalation.ts'
+import { assertCanGrant } from '../../authz/grant-check.ts'
 import { create, equals } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { checkPatterns, matchesPattern } from '../../auth/oidc/claim-match.ts'

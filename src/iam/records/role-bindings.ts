@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../../authz/escalation.ts'
+import { assertCanGrant } from '../../authz/grant-check.ts'
 import { clone, create } from '@bufbuild/protobuf'
 import { decide } from '../../authz/effective-permissions.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'

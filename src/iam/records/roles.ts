@@ -1,4 +1,4 @@
-import { assertCanGrant } from '../../authz/escalation.ts'
+import { assertCanGrant } from '../../authz/grant-check.ts'
 import { create } from '@bufbuild/protobuf'
 import { builtInRoles } from '../../base/roles.ts'
 import { capabilityByEnumNumber, fromEnumNumbers, membersOf, type CapabilitySet } from '../../base/capability.ts'
