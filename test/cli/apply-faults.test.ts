@@ -1,4 +1,4 @@
-import { createServer, request as forward } from 'node:http'
+import { createServer, request as forward, type RequestListener } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -81,31 +81,37 @@ test('a change without an answer is not taken for none', async () => {
   expect(context.notes.join('\n')).not.toContain('nothing was changed')
 })
 
+/** Applies three documents through a proxy, which must fail with this message. */
+async function expectRefused(proxy: RequestListener, message: RegExp | string): Promise<void> {
+  const server = createServer(proxy).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  try {
+    const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const client = createPlatformClient({ baseUrl, token: mine.token, wait: () => Promise.resolve() })
+    const text = ['one', 'two', 'three'].map((name) => `kind: group\npath: ${mine.name}/${name}\n`).join('---\n')
+    await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow(message)
+  } finally {
+    server.close()
+  }
+}
+
 test.each([
   ['the HTML of a proxy', 502, '<html><h1>502 Bad Gateway</h1></html>', / answered 502, but is not a platform API: check the URL$/],
   ['a server that is not available', 503, JSON.stringify({ code: 14, message: 'no store', details: [] }), /^no store$/],
 ])('%s is reported once, not for each document', async (_title, status, body, message) => {
   let requests = 0
-  const proxy = createServer((_request, response) => {
+  const proxy: RequestListener = (_request, response) => {
     requests += 1
     response.writeHead(status, { 'content-type': 'text/html' }).end(body)
-  }).listen(0, '127.0.0.1')
-  await once(proxy, 'listening')
-  try {
-    const baseUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
-    const client = createPlatformClient({ baseUrl, token: mine.token, wait: () => Promise.resolve() })
-    const text = ['one', 'two', 'three'].map((name) => `kind: group\npath: ${mine.name}/${name}\n`).join('---\n')
-    await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow(message)
-    expect(context.notes).toEqual([])
-    expect(requests).toBeGreaterThan(0)
-  } finally {
-    proxy.close()
   }
+  await expectRefused(proxy, message)
+  expect(context.notes).toEqual([])
+  expect(requests).toBeGreaterThan(0)
 })
 
 test('a proxy that refuses one document is an error of that document, and the others are checked', async () => {
   const { port } = new URL(world.server.config.baseUrl)
-  const proxy = createServer((request, response) => {
+  const proxy: RequestListener = (request, response) => {
     const refused = (request.url ?? '').includes('two')
     if (refused) return void response.writeHead(403, { 'content-type': 'text/html' }).end('<html>blocked</html>')
     const passed = forward({ host: '127.0.0.1', port, path: request.url, method: request.method, headers: request.headers }, (answer) => {
@@ -113,15 +119,7 @@ test('a proxy that refuses one document is an error of that document, and the ot
       answer.pipe(response)
     })
     request.pipe(passed)
-  }).listen(0, '127.0.0.1')
-  await once(proxy, 'listening')
-  try {
-    const baseUrl = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
-    const client = createPlatformClient({ baseUrl, token: mine.token, wait: () => Promise.resolve() })
-    const text = ['one', 'two', 'three'].map((name) => `kind: group\npath: ${mine.name}/${name}\n`).join('---\n')
-    await expect(applied(text, { by: { ...contextOf(world.server, mine.token), client } })).rejects.toThrow('one document has an error: nothing was changed')
-    expect(context.notes).toEqual([expect.stringMatching(/two.* answered 403, but is not a platform API/)])
-  } finally {
-    proxy.close()
   }
+  await expectRefused(proxy, 'one document has an error: nothing was changed')
+  expect(context.notes).toEqual([expect.stringMatching(/two.* answered 403, but is not a platform API/)])
 })

@@ -11,15 +11,11 @@ import type { TestManifest } from '../registry/oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
 import { runClient } from '../support/parts/run-client.ts'
 import { describeWithParts } from '../support/parts/require-part.ts'
-import { isFullTier } from '../support/tier.ts'
 import { bytesOf, configType, layerType, purlsIn, TestRepo, type TestLayer } from './reading-repo.ts'
 
 const run = promisify(execFile)
 const tarType = 'application/vnd.oci.image.layer.v1.tar'
 const checkout = join(import.meta.dirname, '..', '..')
-
-/** syft takes minutes to build, so only the full tier has it. */
-const describeWithSyft: typeof describeWithParts = (...suite) => void (isFullTier && describeWithParts(...suite))
 
 /** A blob of an OCI layout. */
 function blobIn(layout: string, digest: string): string {
@@ -63,7 +59,7 @@ function reported(json: string): Set<string> {
   return identitiesOf(artifacts.map(({ purl }) => purl))
 }
 
-describeWithSyft(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the packages of a real image', (parts) => {
+describeWithParts(['base-image', 'crane', 'etcd', 'scim2-tester', 'syft'], 'the packages of a real image', (parts) => {
   let host: TestHost
   let folder: string
   beforeAll(async () => {

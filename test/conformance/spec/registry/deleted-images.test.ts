@@ -4,6 +4,7 @@ import { digestOf, type Digest } from '../../../../src/base/digest.ts'
 import { countsPrefix, decodeStates, encodeStates, tagOfKey } from '../../../../src/contents/counts/tag-month.ts'
 import { entriesOf } from '../../../../src/store/pages.ts'
 import { makeImageWorld, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import type { TestManifest } from '../../../registry/oci/oci-client.ts'
 import type { Reply } from '../../../support/api-clients.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
 import { freshName } from '../../../support/test-server.ts'
@@ -70,8 +71,8 @@ countsSuite('resolved vulnerabilities of images that are gone', (spec) => {
   }
   const ids = (): string[] => Array.from({ length: 2 }, () => freshName('CVE-2026').toUpperCase()).sort()
 
-  // docs/spec/vulnerability-metadata.md#resolved-reports
-  test('what a deleted image had is resolved as it was recorded', async () => {
+  /** Pushes an image with two vulnerabilities, and on the next day under the same tag one without the second. */
+  const resolveOne = async (): Promise<{ readonly world: ImageWorld; readonly image: TestManifest; readonly second: string }> => {
     const world = await makeImageWorld(spec.server)
     const [first = '', second = ''] = ids()
     await importDocuments(spec.server, world.group, [advisory(first, 'musl', '2'), advisory(second, 'busybox', '2')])
@@ -80,6 +81,12 @@ countsSuite('resolved vulnerabilities of images that are gone', (spec) => {
     spec.clock.advance(dayMs)
     await pushPackages(world, 'latest', { musl: '1', busybox: '2' })
     await settled(world, [first])
+    return { world, image, second }
+  }
+
+  // docs/spec/vulnerability-metadata.md#resolved-reports
+  test('what a deleted image had is resolved as it was recorded', async () => {
+    const { world, image, second } = await resolveOne()
     const asKnown = await resolved(world, 1)
     expect(asKnown).toMatchObject([[], [{ id: second }]])
     await remove(world, image.digest)
@@ -124,14 +131,7 @@ countsSuite('resolved vulnerabilities of images that are gone', (spec) => {
   })
 
   test.each([undefined, digestOf(Buffer.from('another image'))])('a record of the image %s does not count for another one that is deleted', async (digest) => {
-    const world = await makeImageWorld(spec.server)
-    const [first = '', second = ''] = ids()
-    await importDocuments(spec.server, world.group, [advisory(first, 'musl', '2'), advisory(second, 'busybox', '2')])
-    const image = await pushPackages(world, 'latest', { musl: '1', busybox: '1' })
-    await settled(world, [first, second])
-    spec.clock.advance(dayMs)
-    await pushPackages(world, 'latest', { musl: '1', busybox: '2' })
-    await settled(world, [first])
+    const { world, image, second } = await resolveOne()
     await nameImages(world, image.digest, digest)
     expect(await resolved(world, 1)).toMatchObject([[], [{ id: second }]])
     await remove(world, image.digest)
