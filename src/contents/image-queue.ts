@@ -81,12 +81,14 @@ export class ImageQueue {
     }
   }
 
-  /** Asks for those whose time has come. */
+  /** Asks for those whose time has come. If there are many, their time comes up to five minutes late. */
   async askForDue(signal: AbortSignal): Promise<void> {
     const nowMs = this.#clock.now()
     if (nowMs < this.#lookMs) return
     let nextMs = nowMs + lookEveryMs
+    let seen = 0
     for await (const page of pagesOf(this.#store, { prefix: this.#prefixes.later, limit: keysAtOnce }, signal)) {
+      seen += page.length
       for (const entry of page) {
         const { dueMs, tries } = JSON.parse(Buffer.from(entry.value).toString()) as LaterTry // of `done`
         // A later time than any step is one of a clock that was ahead.
@@ -94,7 +96,8 @@ export class ImageQueue {
         else nextMs = Math.min(nextMs, dueMs)
       }
     }
-    this.#lookMs = nextMs
+    // Each look reads all of them.
+    this.#lookMs = seen <= keysAtOnce ? nextMs : nowMs + lookEveryMs
   }
 
   /**
