@@ -114,6 +114,9 @@ function issuerErrors(tree: Tree): string[] {
   })
 }
 
+/** The maximum number of scanners: one transaction asks all of them for an image. */
+const maxScanners = 100
+
 /** Checks that pushed images are read if there are scanners, and that each has a file for its authorization. */
 function scannerErrors(tree: Tree, role: Role): string[] {
   const { path, variable } = settingOf('scanners')
@@ -122,7 +125,9 @@ function scannerErrors(tree: Tree, role: Role): string[] {
   const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
   const isMissing = role === 'worker' && url?.value === undefined && directory?.value === undefined
   const isRead = valueAt(tree, settingOf('registry.readContents').path) !== false
+  const isLong = rows.length > maxScanners
   return [
+    ...(isLong ? [`scanners (${variable}): expected at most ${maxScanners}`] : []),
     ...(isRead ? [] : [`scanners (${variable}): expected none, because registry.readContents is false: images are scanned once they are read`]),
     ...(isMissing && url !== undefined ? [`${url.key} (${url.variable}) is missing: expected ${expectation(url.node)}, because scanners is set`] : []),
     ...rows.filter(isTree).flatMap(({ name, authorization, tokenFile }) => {

@@ -87,7 +87,7 @@ export const scanner = section(
     caFile: text('PEM file with the CA certificate of the scanner. Default: the CA certificates of the system.'),
     timeoutSeconds: upTo(600, 'Seconds for one request to the scanner, with its answer. Default: 30.'),
     scanMinutes: upTo(60, 'Minutes from the request for a scan to its report, and the life of its token. Default: 30.'),
-    concurrent: upTo(32, 'Number of scans at the same time. Default: 4.'),
+    concurrent: upTo(8, 'Number of scans at the same time. Each may hold a report of 32 MiB in memory. Default: 4.'),
   },
   ['name', 'url', 'identity'],
 )

@@ -2,7 +2,6 @@ import { errorText } from '../base/error-text.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
-import type { Write } from '../store/store.ts'
 import { rereadPrefix, scanKey, scanPrefixes, unreadPrefix, UpstreamError } from '../registry/index.ts'
 import type { ImageContents, ImageIndex, PackageSource } from './image-contents.ts'
 import { ContentError, type ContentRetry } from './package.ts'
@@ -23,8 +22,13 @@ export interface ContentsJobOptions extends SegmentsOptions {
   readonly services: Services
   /** The time after which what was read is published, in milliseconds: 3 seconds by default. */
   readonly publishAfterMs?: number
-  /** The names of scanners that are to scan what was read; none by default. */
-  readonly scanners?: readonly string[]
+}
+
+/** A scanner that is to scan what was read. */
+export interface AskedScanner {
+  readonly name: string
+  /** Returns false if it may not scan the repo. `signal` is that of the leadership. */
+  wants(repo: Uid, signal: AbortSignal): boolean
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
@@ -81,12 +85,12 @@ export class ContentsJob {
    * Reads all images that wait. Organisations take turns. If the platform could not read some of them, they keep waiting, the others are read, and the promise
    * rejects with the last error. If the upstream answers, but fails for an image again and again, the image is tried later. Rejects with StoreError, UpstreamError, or the signal's reason.
    */
-  async run(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
+  async run(observer: ContentsObserver | undefined, signal: AbortSignal, scanners: readonly AskedScanner[] = []): Promise<void> {
     if (!this.#asked) await this.#begin(signal)
     // A run that fails may do so because segments are lost: the next one looks again.
     this.#asked = false
     await this.#unread.askForDue(signal)
-    await this.#readAll(observer, signal)
+    await this.#readAll({ observer, scanners }, signal)
     await this.#publisher.sweep(sweepEveryMs, signal)
     this.#asked = true
   }
@@ -96,7 +100,10 @@ export class ContentsJob {
     return this.#publisher.close()
   }
 
-  async #readAll(observer: ContentsObserver | undefined, signal: AbortSignal): Promise<void> {
+  async #readAll(
+    { observer, scanners }: { readonly observer: ContentsObserver | undefined; readonly scanners: readonly AskedScanner[] },
+    signal: AbortSignal,
+  ): Promise<void> {
     this.#failed = new Set()
     let failure: unknown
     for (;;) {
@@ -104,16 +111,13 @@ export class ContentsJob {
       if (found.done.length === 0) break
       if (found.images.length + found.indexes.length > 0) await this.#publisher.publish(found, signal)
       for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
-      for (const { image, retry } of found.done) await this.#unread.done(image, { retry, also: this.#scansOf(image, retry) }, signal)
+      for (const { image, retry } of found.done) {
+        // The upstream does not have all bytes of an image that is read daily.
+        const asked = retry === 'daily' ? [] : scanners.filter((scanner) => scanner.wants(image.repo, signal))
+        await this.#unread.done(image, { retry, ask: asked.map(({ name }) => scanKey(scanPrefixes.waiting, name, image)) }, signal)
+      }
     }
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
-  }
-
-  /** Returns the writes that ask scanners for an image. The upstream does not have all bytes of one that is read daily. */
-  #scansOf(image: ImageName, retry: ContentRetry): readonly Write[] {
-    const { scanners = [] } = this.#options
-    const keys = retry === 'daily' ? [] : scanners.map((name) => scanKey(scanPrefixes.waiting, name, image))
-    return keys.map((key) => ({ kind: 'put', key, value: new Uint8Array() }))
   }
 
   async #begin(signal: AbortSignal): Promise<void> {

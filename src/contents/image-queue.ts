@@ -2,9 +2,10 @@ import type { Digest } from '../base/digest.ts'
 import type { Clock } from '../base/runtime.ts'
 import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
 import type { ImageName } from '../cache/lists/contents-source.ts'
-import { manifestPrefix } from '../registry/index.ts'
+import type { ManifestRecord } from '../gen/taproot/store/v1/registry_pb.ts'
+import { manifestIn, manifestPrefix } from '../registry/index.ts'
 import { pagesOf } from '../store/pages.ts'
-import type { Entry, Store, Write } from '../store/store.ts'
+import type { Entry, Store, Transaction, Write } from '../store/store.ts'
 import type { ContentRetry } from './package.ts'
 
 /** A manifest that waits for work. */
@@ -21,11 +22,30 @@ export interface QueuePrefixes {
   readonly later: string
 }
 
+/** How the work on a manifest ended. */
+interface EndedWork {
+  readonly retry: ContentRetry
+  /** Keys of other queues. They ask for it in the same transaction, unless it waits there. */
+  readonly ask?: readonly string[]
+  /** The note that it has at the next try; none by default. */
+  readonly note?: string | undefined
+}
+
+/** Which manifests are asked for. */
+interface AskedManifests {
+  /** Only those below this group. */
+  readonly group?: string
+  /** Only those for which it returns true. */
+  readonly isWanted?: (record: ManifestRecord) => boolean
+}
+
 /** When a manifest waits again, as the store has it: JSON. */
 interface LaterTry {
   readonly dueMs: number
   /** The number of tries since the last push. */
   readonly tries: number
+  /** The note that it has then. */
+  readonly note?: string
 }
 
 /** Number of keys that one transaction writes, and that one read has. */
@@ -50,6 +70,16 @@ function nextTry({ entry }: QueuedImage, retry: ContentRetry, nowMs: number): La
   return afterMs === undefined ? undefined : { dueMs: nowMs + afterMs, tries }
 }
 
+/** Resolves with the transaction that asks for what does not wait. What waits keeps its tries and its note. */
+async function asking(store: Store, keys: readonly string[], signal: AbortSignal): Promise<Transaction> {
+  const held = await Promise.all(keys.map((key) => store.get(key, signal)))
+  const absent = keys.filter((_, at) => held[at] === undefined)
+  return {
+    guards: absent.map((key) => ({ kind: 'absent', key })),
+    writes: absent.map((key) => ({ kind: 'put', key, value: new Uint8Array() })),
+  }
+}
+
 /**
  * Manifests in the store that wait for a job. A key says that one waits. If the work is to be done again, another key says when: so that many of them cost
  * nothing until then. A push asks for it at once, and starts the tries again.
@@ -69,15 +99,17 @@ export class ImageQueue {
     this.#prefixes = prefixes
   }
 
-  /** Asks for all manifests of all repos. */
-  async askForAll(signal: AbortSignal): Promise<void> {
-    for await (const page of pagesOf(this.#store, { prefix: manifestPrefix, limit: keysAtOnce }, signal)) {
-      const writes = page.map(({ key }): Write => ({
-        kind: 'put',
-        key: `${this.#prefixes.waiting}${key.slice(manifestPrefix.length)}`,
-        value: new Uint8Array(),
-      }))
-      await this.#store.transact({ guards: [], writes }, signal)
+  /** Asks for manifests: for all of all repos by default. Those that wait keep their tries and notes. */
+  async askForAll(signal: AbortSignal, { group = '', isWanted = () => true }: AskedManifests = {}): Promise<void> {
+    const prefix = group === '' ? manifestPrefix : `${manifestPrefix}${group}/`
+    for await (const page of pagesOf(this.#store, { prefix, limit: keysAtOnce }, signal)) {
+      const wanted = page.filter((entry) => {
+        const record = manifestIn(entry)
+        return record !== undefined && isWanted(record)
+      })
+      const keys = wanted.map(({ key }) => `${this.#prefixes.waiting}${key.slice(manifestPrefix.length)}`)
+      // A push may have asked for one in between.
+      while (!(await this.#store.transact(await asking(this.#store, keys, signal), signal)).committed) signal.throwIfAborted()
     }
   }
 
@@ -90,9 +122,9 @@ export class ImageQueue {
     for await (const page of pagesOf(this.#store, { prefix: this.#prefixes.later, limit: keysAtOnce }, signal)) {
       seen += page.length
       for (const entry of page) {
-        const { dueMs, tries } = JSON.parse(Buffer.from(entry.value).toString()) as LaterTry // of `done`
+        const { dueMs, tries, note } = JSON.parse(Buffer.from(entry.value).toString()) as LaterTry // of `done`
         // A later time than any step is one of a clock that was ahead.
-        if (dueMs <= nowMs || dueMs > nowMs + longestStepMs) await this.#ask(entry, tries, signal)
+        if (dueMs <= nowMs || dueMs > nowMs + longestStepMs) await this.#ask(entry, note === undefined ? String(tries) : `${tries} ${note}`, signal)
         else nextMs = Math.min(nextMs, dueMs)
       }
     }
@@ -104,7 +136,7 @@ export class ImageQueue {
    * Returns a function that resolves with the next manifest that was not in an earlier answer: of the next organisation that is not busy. Undefined if there is
    * none. `failed` are keys to leave out.
    */
-  turns(busy: ReadonlySet<Uid>, failed: ReadonlySet<string>, signal: AbortSignal): () => Promise<QueuedImage | undefined> {
+  turns(busy: ReadonlySet<string>, failed: ReadonlySet<string>, signal: AbortSignal): () => Promise<QueuedImage | undefined> {
     const seen = new Set<string>(failed)
     let last = Promise.resolve<QueuedImage | undefined>(undefined)
     const next = async (): Promise<QueuedImage | undefined> => {
@@ -131,14 +163,17 @@ export class ImageQueue {
     return () => (last = last.then(next, next))
   }
 
-  /** Says that the work on one is done. It waits again if it was asked for meanwhile, and later as `retry` says. `also` is written in the same transaction. */
-  async done(image: QueuedImage, { retry, also = [] }: { readonly retry: ContentRetry; readonly also?: readonly Write[] }, signal: AbortSignal): Promise<void> {
+  /**
+   * Says that the work on one is done. It waits again if it was asked for meanwhile, and later as `retry` says.
+   */
+  async done(image: QueuedImage, { retry, ask = [], note }: EndedWork, signal: AbortSignal): Promise<void> {
     const { entry } = image
     const next = nextTry(image, retry, this.#clock.now())
     const key = this.#laterKey(image)
-    const later: Write = next === undefined ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(JSON.stringify(next)) }
-    const guards = [{ kind: 'unchanged', key: entry.key, revision: entry.revision }] as const
-    await this.#store.transact({ guards, writes: [{ kind: 'delete', key: entry.key }, later, ...also] }, signal)
+    const later: Write = next === undefined ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(JSON.stringify({ ...next, note })) }
+    const asked = await asking(this.#store, ask, signal)
+    const guards = [{ kind: 'unchanged', key: entry.key, revision: entry.revision } as const, ...asked.guards]
+    await this.#store.transact({ guards, writes: [{ kind: 'delete', key: entry.key }, later, ...asked.writes] }, signal)
     this.#lookMs = Math.min(this.#lookMs, next?.dueMs ?? Infinity)
   }
 
@@ -156,7 +191,7 @@ export class ImageQueue {
     return `${this.#prefixes.later}${repo}/${digest}`
   }
 
-  async #ask({ key, revision, ...entry }: Entry, tries: number, signal: AbortSignal): Promise<void> {
+  async #ask({ key, revision, ...entry }: Entry, value: string, signal: AbortSignal): Promise<void> {
     const { repo, digest } = nameIn({ key, revision, ...entry }, this.#prefixes.later)
     const asked = `${this.#prefixes.waiting}${repo}/${digest}`
     // One that waits already, after a push, has its tries before it.
@@ -166,7 +201,7 @@ export class ImageQueue {
         guards,
         writes: [
           { kind: 'delete', key },
-          { kind: 'put', key: asked, value: Buffer.from(String(tries)) },
+          { kind: 'put', key: asked, value: Buffer.from(value) },
         ],
       },
       signal,

@@ -176,7 +176,7 @@ async function doWork(background: Background, signal: AbortSignal): Promise<void
         ? undefined
         : keepDoing(
             background,
-            { name: 'contents', work: () => contentsJob.run(background.observer, signal), everyMs: contentsEveryMs, alarm: new Alarm() },
+            { name: 'contents', work: () => contentsJob.run(background.observer, signal, background.scans), everyMs: contentsEveryMs, alarm: new Alarm() },
             signal,
           ),
       keepDoing(background, { name: 'scanners', work: forgetScanners, everyMs: forgetEveryMs, alarm: new Alarm() }, signal),

@@ -222,10 +222,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   return {
     ...{ store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services },
     imageContents,
-    contentsJob:
-      contents === undefined || !config.registry.readContents
-        ? undefined
-        : new ContentsJob({ ...contents, services, scanners: config.scanners.map(({ name }) => name) }),
+    contentsJob: contents === undefined || !config.registry.readContents ? undefined : new ContentsJob({ ...contents, services }),
     vulnerabilityCounts: new VulnerabilityCounts(services),
     lifeCycles: config.registry.lifecycle.deprecate ? new LifeCycleDeprecation(services, { readsContents: config.registry.readContents }) : undefined,
   }

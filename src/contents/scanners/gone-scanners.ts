@@ -2,7 +2,7 @@ import { scanPrefixes } from '../../registry/index.ts'
 import { entriesOf } from '../../store/pages.ts'
 import type { Store, Write } from '../../store/store.ts'
 
-/** Key prefix of scanners that were asked for all images. */
+/** Key prefix of groups whose images a scanner was asked for. Its name follows, then the group. */
 export const knownScannerPrefix = 'meta/scanners/'
 /** Number of keys that one transaction removes. */
 const keysAtOnce = 100

@@ -81,6 +81,8 @@ interface ScannableImage {
 const waits: Readonly<Record<'firstMs' | 'longestMs', number>> = { firstMs: 2_000, longestMs: 60_000 }
 /** How often a scan begins again that the scanner has lost. */
 const maxStarts = 3
+/** The time after which a scan begins again, though the scanner knows it, in milliseconds. */
+const forgottenMs = 24 * 3_600_000
 /** The longest time for reading a report, in milliseconds. */
 const readMs = 60_000
 
@@ -106,6 +108,12 @@ export class ImageScan {
     return this.#noted().scan !== undefined
   }
 
+  /** The note of the scan that the scanner has accepted. */
+  get noteOfScan(): string {
+    const { scan } = this.#noted()
+    return JSON.stringify(scan === undefined ? {} : { scan })
+  }
+
   /** Notes that a failure at this image stopped the job. Resolves with how often that was so. */
   async noteStop(signal: AbortSignal): Promise<number> {
     const { stops = 0, ...note } = this.#noted()
@@ -121,7 +129,7 @@ export class ImageScan {
       const image = await this.#scannable(signal)
       if (typeof image === 'string') return image
       let { scan } = this.#noted()
-      if (scan === undefined) {
+      if (scan === undefined || Math.abs(this.#options.services.clock.now() - scan.startedMs) > forgottenMs) {
         const able = await abilities()
         signal.throwIfAborted()
         // Not ended by `stopping`: the scanner would scan an image whose report is not asked for.
@@ -193,7 +201,7 @@ export class ImageScan {
     for (let waitMs = waits.firstMs; ; waitMs = Math.min(waitMs * 2, waits.longestMs)) {
       // A clock that was set back must not make the wait endless.
       const isLate = Math.abs(services.clock.now() - startedMs) > scanMs
-      const lateError = (cause?: unknown): ScannerError => new ScannerError('failed', `the scanner made no report within ${scanMs / 1000} seconds`, cause)
+      const lateError = (cause?: unknown): ScannerError => new ScannerError('late', `the scanner made no report within ${scanMs / 1000} seconds`, cause)
       const answer = await client.report(id, reportType, signal).catch((error: unknown) => {
         // A question that never has an answer ends with the time, too.
         throw isLate && error instanceof ScannerError && error.kind !== 'lost' ? lateError(error) : error

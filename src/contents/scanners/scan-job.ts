@@ -6,8 +6,9 @@ import { scanPrefixes, UpstreamError } from '../../registry/index.ts'
 import { StoreError } from '../../store/store.ts'
 import { ImageQueue, type QueuedImage } from '../image-queue.ts'
 import { ContentError, type ContentRetry } from '../package.ts'
-import { knownScannerPrefix } from './gone-scanners.ts'
 import { ImageScan, type ImageScanOptions, type ScanOutcome, type ScanSignals } from './image-scan.ts'
+import { ScanPlaces } from './scan-places.ts'
+import { ScanStops } from './scan-stops.ts'
 import { ScannerError, type ScannerAbilities } from './scanner-client.ts'
 
 /** Receives how scans ended, for metrics. */
@@ -22,10 +23,20 @@ export interface ScanJobOptions extends ImageScanOptions {
   readonly concurrent: number
 }
 
+/** An image that is scanned now. `isAlone`: no other one is. */
+interface RunningScan {
+  readonly image: QueuedImage
+  readonly isAlone: boolean
+  readonly root: Uid
+  readonly ended: Promise<void>
+}
+
 /** How an image leaves the queue. */
 interface EndedScan {
   readonly outcome: ScanOutcome | 'unsupported' | 'failed'
   readonly retry: ContentRetry
+  /** What the image keeps in the queue for its next try. */
+  readonly note?: string | undefined
 }
 
 /** How often the job looks for images while others are scanned, in milliseconds. */
@@ -40,13 +51,14 @@ const pauses = { usualMs: 30_000, longestMs: 5 * 60_000 } as const
 
 /** Returns how the failure of one image ends its scan; undefined for a failure that says nothing about the image. */
 function endAfter(error: unknown): EndedScan | undefined {
-  if (error instanceof ContentError) return { outcome: 'failed', retry: 'few' }
-  // A conflict, or a quota that is reached: it may be gone later.
-  if (error instanceof DomainError) return [8, 9, 10].includes(error.code) ? { outcome: 'failed', retry: 'few' } : undefined
-  if (error instanceof UpstreamError) return ['unavailable', 'exhausted', 'refused'].includes(error.kind) ? undefined : { outcome: 'failed', retry: 'few' }
-  if (!(error instanceof ScannerError) || ['unavailable', 'busy', 'unauthorized'].includes(error.kind)) return undefined
   // A scanner may fail for all images for days, because it has no data.
-  return error.kind === 'unsupported' ? { outcome: 'unsupported', retry: 'never' } : { outcome: 'failed', retry: 'daily' }
+  const later: EndedScan = { outcome: 'failed', retry: 'daily' }
+  if (error instanceof ContentError) return later
+  // A conflict, or a quota that is reached: it may be gone later.
+  if (error instanceof DomainError) return [8, 9, 10].includes(error.code) ? later : undefined
+  if (error instanceof UpstreamError) return ['unavailable', 'exhausted', 'refused'].includes(error.kind) ? undefined : later
+  if (!(error instanceof ScannerError) || ['unavailable', 'busy', 'unauthorized'].includes(error.kind)) return undefined
+  return error.kind === 'unsupported' ? { outcome: 'unsupported', retry: 'never' } : later
 }
 
 /**
@@ -56,8 +68,8 @@ function endAfter(error: unknown): EndedScan | undefined {
 export class ScanJob {
   readonly #options: ScanJobOptions
   readonly #queue: ImageQueue
-  /** True once it is known that the scanner was asked for the images from before it was configured. */
-  #asked = false
+  readonly #places: ScanPlaces
+  readonly #stops = new ScanStops()
   /** Until when the job pauses, on the clock of `performance`. */
   #pausedMs = 0
   #abilities: { readonly value: ScannerAbilities; readonly untilMs: number } | undefined
@@ -66,6 +78,7 @@ export class ScanJob {
     this.#options = options
     const prefixOf = (prefix: string): string => `${prefix}${options.name}/`
     this.#queue = new ImageQueue(options.services, { waiting: prefixOf(scanPrefixes.waiting), later: prefixOf(scanPrefixes.later) })
+    this.#places = new ScanPlaces({ ...options, queue: this.#queue })
   }
 
   /** The name of the scanner. */
@@ -77,14 +90,14 @@ export class ScanJob {
   async run(observer: ScanObserver | undefined, signal: AbortSignal): Promise<void> {
     await pause(this.#pausedMs - performance.now(), signal)
     signal.throwIfAborted()
-    if (!this.#asked) await this.#begin(signal)
-    const running = new Map<string, { readonly root: Uid; readonly ended: Promise<void> }>()
+    const running = new Map<string, RunningScan>()
     const stopping = new AbortController()
     const ended = new Alarm()
     const alive = AbortSignal.any([signal, stopping.signal])
-    const scan = async (image: QueuedImage): Promise<void> => {
+    const scan = async (one: RunningScan): Promise<void> => {
+      const { image } = one
       try {
-        await this.#scan(image, observer, { stopping: alive, ending: signal })
+        await this.#scan(one, observer, { stopping: alive, ending: signal })
       } catch (error) {
         stopping.abort(error)
       } finally {
@@ -95,6 +108,7 @@ export class ScanJob {
     try {
       for (;;) {
         ended.arm()
+        await this.#places.look(signal)
         await this.#queue.askForDue(alive)
         await this.#fill(running, scan, alive)
         alive.throwIfAborted()
@@ -104,10 +118,16 @@ export class ScanJob {
       }
     } catch (error) {
       stopping.abort(error)
-      throw error
+      // The next run waits as long as the scanner asked for.
+      if (!(error instanceof ScannerError && error.kind === 'busy')) throw error
     } finally {
       await Promise.all([...running.values()].map((one) => one.ended))
     }
+  }
+
+  /** Returns false if the scanner may not scan the repo. `signal` is that of the leadership. */
+  wants(repo: Uid, signal: AbortSignal): boolean {
+    return this.#places.mayCover(repo, signal)
   }
 
   /** Ends what the job holds. */
@@ -115,39 +135,29 @@ export class ScanJob {
     return this.#options.client.close()
   }
 
-  /** Asks for all images if the scanner is new. */
-  async #begin(signal: AbortSignal): Promise<void> {
-    const { store } = this.#options.services
-    const key = `${knownScannerPrefix}${this.name}`
-    if ((await store.get(key, signal)) === undefined) {
-      await this.#queue.askForAll(signal)
-      await store.transact({ guards: [], writes: [{ kind: 'put', key, value: new Uint8Array() }] }, signal)
-    }
-    this.#asked = true
-  }
-
   /** Begins as many scans as there may be. */
-  async #fill(
-    running: Map<string, { readonly root: Uid; readonly ended: Promise<void> }>,
-    scan: (image: QueuedImage) => Promise<void>,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async #fill(running: Map<string, RunningScan>, scan: (one: RunningScan) => Promise<void>, signal: AbortSignal): Promise<void> {
     const { concurrent } = this.#options
-    while (running.size < concurrent) {
+    for (;;) {
+      const { isAlone } = this.#stops
+      if (running.size >= (isAlone ? 1 : concurrent)) return
       const counts = Map.groupBy(running.values(), ({ root }) => root)
-      const busy = new Set([...counts].filter(([, scans]) => scans.length >= Math.max(1, concurrent - 1)).map(([root]) => root))
-      const next = await this.#queue.turns(busy, new Set(running.keys()), signal)()
+      const full = [...counts].filter(([, scans]) => scans.length >= Math.max(1, concurrent - 1)).map(([root]) => root)
+      const busy = new Set<string>([...full, ...this.#stops.waiting('organisation')])
+      const next = await this.#queue.turns(busy, new Set([...running.keys(), ...this.#stops.waiting('image')]), signal)()
       if (next === undefined) return
       // After a failure, no image is the reason that the scanner is still down.
       await this.#current(signal)
       // Set before the scan begins: it may end at once.
       const begun = Promise.withResolvers<void>()
-      running.set(next.entry.key, { root: rootOf(next.repo), ended: begun.promise })
-      void scan(next).then(begun.resolve, begun.resolve)
+      const one = { image: next, isAlone, root: rootOf(next.repo), ended: begun.promise }
+      running.set(next.entry.key, one)
+      void scan(one).then(begun.resolve, begun.resolve)
     }
   }
 
-  async #scan(image: QueuedImage, observer: ScanObserver | undefined, signals: ScanSignals): Promise<void> {
+  async #scan(one: RunningScan, observer: ScanObserver | undefined, signals: ScanSignals): Promise<void> {
+    const { image } = one
     const { services, name } = this.#options
     const { repo, digest } = image
     const { stopping, ending } = signals
@@ -155,15 +165,20 @@ export class ScanJob {
     const work = new ImageScan(this.#options, image)
     let end: EndedScan
     try {
-      end = { outcome: await work.run(() => this.#current(stopping), signals), retry: 'never' }
+      const outcome = await work.run(() => this.#current(stopping), signals)
+      // Where the scanner gets its rights, it is asked for all images. So an image is not lost that it could not scan for a moment.
+      end = { outcome, retry: outcome === 'denied' && this.#places.mayCover(repo, ending) ? 'daily' : 'never' }
     } catch (error) {
       ending.throwIfAborted()
       if (stopping.aborted && error === stopping.reason) throw error
-      end = endAfter(error) ?? (await this.#endAfterStop(work, { image, error }, signals))
+      end = endAfter(error) ?? (await this.#endAfterStop(work, { one, error }, signals))
+      // The scanner may still make the report: a further request would only make its queue longer.
+      if (error instanceof ScannerError && error.kind === 'late') end = { ...end, note: work.noteOfScan }
       services.log.warn('an image was not scanned', { scanner: name, repo, digest, outcome: end.outcome, error: errorText(error) })
     }
+    this.#stops.ended()
     // With its report, it has left the queue.
-    if (end.outcome !== 'kept') await this.#queue.done({ ...image, entry: work.entry }, { retry: end.retry }, ending)
+    if (end.outcome !== 'kept') await this.#queue.done({ ...image, entry: work.entry }, { retry: end.retry, note: end.note }, ending)
     if (end.outcome !== 'nothing') observer?.scanned(name, end.outcome, (performance.now() - startMs) / 1000)
   }
 
@@ -171,17 +186,21 @@ export class ScanJob {
    * Resolves with the end of the scan if the failure is one of the image alone. So it is if scanner and upstream answer, or the image has stopped the job too often. Else
    * rejects: then the image keeps waiting.
    */
-  async #endAfterStop(work: ImageScan, { image, error }: { readonly image: QueuedImage; readonly error: unknown }, signals: ScanSignals): Promise<EndedScan> {
+  async #endAfterStop(work: ImageScan, { one, error }: { readonly one: RunningScan; readonly error: unknown }, signals: ScanSignals): Promise<EndedScan> {
     const { stopping, ending } = signals
+    const { image, isAlone, root } = one
+    const later: EndedScan = { outcome: 'failed', retry: 'daily' }
     this.#abilities = undefined
-    if (error instanceof ScannerError && error.kind === 'busy') {
-      this.#pause(error)
-    } else if (!(error instanceof StoreError)) {
-      const isAlone = await this.#isAlone(work, error, ending)
-      stopping.throwIfAborted()
-      if (isAlone || (await work.noteStop(ending)) >= maxStops) return { outcome: 'failed', retry: 'daily' }
+    const isBusy = error instanceof ScannerError && error.kind === 'busy'
+    if (isBusy) this.#pause(error)
+    else if (await this.#isOfImage(work, error, ending)) return later
+    stopping.throwIfAborted()
+    if (!(error instanceof StoreError || error instanceof UpstreamError)) {
+      this.#stops.stopped()
+      if (isAlone && !isBusy) this.#stops.blame(image.entry.key, root)
+      if (isAlone && (await work.noteStop(ending)) >= maxStops) return later
     }
-    throw new ScannerError('unavailable', `scanner ${this.name} stopped at the image ${image.repo}/${image.digest}`, error)
+    throw new ScannerError(isBusy ? 'busy' : 'unavailable', `scanner ${this.name} stopped at the image ${image.repo}/${image.digest}`, error)
   }
 
   #pause({ afterMs = pauses.usualMs }: ScannerError): void {
@@ -189,7 +208,7 @@ export class ScanJob {
   }
 
   /** Resolves with true if the scanner or the upstream answers, though it failed for an image. */
-  async #isAlone(work: ImageScan, error: unknown, signal: AbortSignal): Promise<boolean> {
+  async #isOfImage(work: ImageScan, error: unknown, signal: AbortSignal): Promise<boolean> {
     const isOfUpstream = error instanceof UpstreamError && error.kind === 'unavailable'
     // A credential that is refused before the scanner has seen the image is wrong for all.
     const isOfScanner = error instanceof ScannerError && (error.kind === 'unavailable' || work.isAccepted)
@@ -203,7 +222,7 @@ export class ScanJob {
     }
   }
 
-  /** Resolves with what the scanner can do. Rejects with ScannerError `unavailable` for any failure: it says nothing about an image. */
+  /** Resolves with what the scanner can do. Rejects with ScannerError `unavailable` or `busy` for any failure: it says nothing about an image. */
   async #current(signal: AbortSignal): Promise<ScannerAbilities> {
     const { client, name, services } = this.#options
     const nowMs = services.clock.now()
@@ -216,7 +235,7 @@ export class ScanJob {
       signal.throwIfAborted()
       const isBusy = error instanceof ScannerError && error.kind === 'busy'
       if (isBusy) this.#pause(error)
-      throw new ScannerError('unavailable', `scanner ${name} cannot be used`, error)
+      throw new ScannerError(isBusy ? 'busy' : 'unavailable', `scanner ${name} cannot be used`, error)
     }
   }
 }

@@ -12,8 +12,9 @@ import { reportLimits } from '../scanner-reports/report-list.ts'
  * - `rejected`: it did not accept the request for a scan. It had not seen the image yet, so the image is not the reason.
  * - `unsupported`: its metadata says that it does not scan such images.
  * - `lost`: it does not know the scan.
+ * - `late`: it made no report in time. It may still work on it.
  */
-export type ScannerFailure = 'unavailable' | 'busy' | 'unauthorized' | 'failed' | 'rejected' | 'unsupported' | 'lost'
+export type ScannerFailure = 'unavailable' | 'busy' | 'unauthorized' | 'failed' | 'rejected' | 'unsupported' | 'lost' | 'late'
 
 /** An error of a scanner. The message is for operators, and has nothing that the scanner wrote. */
 export class ScannerError extends Error {
@@ -26,7 +27,8 @@ export class ScannerError extends Error {
 
   /** The wait that the scanner asked for, in milliseconds. */
   get afterMs(): number | undefined {
-    return this.cause instanceof FetchError ? this.cause.retryAfterMs : undefined
+    const { cause } = this
+    return cause instanceof FetchError ? cause.retryAfterMs : cause instanceof ScannerError ? cause.afterMs : undefined
   }
 }
 

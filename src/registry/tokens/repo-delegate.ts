@@ -6,7 +6,7 @@ import type { ManifestName } from '../records/manifest-keys.ts'
 import { findRepository, pathOf } from '../records/repo-paths.ts'
 import type { RegistryAction } from '../gate.ts'
 import { createRegistryMinter, type RegistryMinterOptions } from './registry-minter.ts'
-import { holds } from './rights.ts'
+import { holds, placesWith } from './rights.ts'
 
 /** What a delegate needs. `minter` signs its tokens. */
 export interface RepoDelegateOptions {
@@ -43,6 +43,11 @@ export class RepoDelegate {
     if (target?.kind !== 'repo' || target.uid !== repo) return undefined
     const permissions = this.caller().permissions()
     return actions.every((action) => holds(tables, permissions, { target, action })) ? path : undefined
+  }
+
+  /** Returns the topmost groups where the identity holds all these actions now; the empty text for the whole platform. Throws code 16 if it does not exist. */
+  placesWith(actions: readonly RegistryAction[]): readonly string[] {
+    return placesWith(this.#options.services.cache.tables, this.caller().permissions(), actions)
   }
 
   /** Returns a registry token that allows to pull one image of a repo, and nothing else. `path` is that of the repo. */

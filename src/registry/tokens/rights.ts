@@ -1,6 +1,6 @@
-import { decide, type EffectivePermissions } from '../../authz/effective-permissions.ts'
+import { decide, everywhere, visibilityOf, type EffectivePermissions } from '../../authz/effective-permissions.ts'
 import { isSuspended } from '../../authz/access.ts'
-import { setOf, union, type CapabilitySet } from '../../base/capability.ts'
+import { emptySet, setOf, union, type CapabilitySet } from '../../base/capability.ts'
 import type { Uid } from '../../base/uid.ts'
 import { isPublicRepo } from '../records/repo-rules.ts'
 import type { RepoTarget } from '../records/repo-paths.ts'
@@ -20,6 +20,15 @@ const neededToCreateGroups = union(neededToCreate, setOf(['groups.create']))
 function neededFor(target: RepoTarget, action: RegistryAction): CapabilitySet {
   if (target.kind === 'repo' || action !== 'push') return needed[action]
   return target.groups.length > 0 ? neededToCreateGroups : neededToCreate
+}
+
+/**
+ * Returns the topmost groups where these permissions allow the actions in each repo, in uid order; `everywhere` for the whole platform. Suspended organisations are
+ * left out.
+ */
+export function placesWith(tables: RecordTables, permissions: EffectivePermissions, actions: readonly RegistryAction[]): readonly (Uid | typeof everywhere)[] {
+  const { everywhere: isEverywhere, groups } = visibilityOf(permissions, actions.map((action) => needed[action]).reduce(union, emptySet))
+  return isEverywhere ? [everywhere] : groups.filter((group) => permissions.operator || !isSuspended(tables, group))
 }
 
 /** Returns the object at which rights are checked: the repo, or the group in which a push would create it. */

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { patience, ScanWorld } from './scan-world.ts'
-import { reportType, sendWait, usualAnswer } from './scanner-service.ts'
+import { reportOf, reportType, sendReport, sendWait, usualAnswer } from './scanner-service.ts'
 
 const imageType = 'application/vnd.oci.image.manifest.v1+json'
 
@@ -86,13 +86,65 @@ describeOnChosenStore('faults of scanners', (store) => {
       else usualAnswer(scan, response, asked)
     }
     const failed = await world.counted('failed')
-    await world.push(bad)
+    const image = await world.push(bad)
     await world.push(forbidden)
     await allScanned(await pushed(2))
-    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 2), patience)
+    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), patience)
+    const key = `x/unscanned/stand-in/${world.uidOf(bad)}/${image.digest}`
+    const noted = async (): Promise<string | undefined> => {
+      const entry = await world.server.running.engine.store.get(key, AbortSignal.timeout(60_000))
+      return entry && Buffer.from(entry.value).toString()
+    }
+    for (const stopped of ['"stops":1', '"stops":2', undefined]) {
+      await vi.waitFor(async () => expect(await noted()).toEqual(stopped && expect.stringContaining(stopped)), patience)
+      // A new worker does not know that the image waits some minutes.
+      if (stopped !== undefined) await world.restart()
+    }
     const { entries } = await world.server.running.engine.store.range({ prefix: 'x/rescan/', limit: 10 }, AbortSignal.timeout(60_000))
     const later = entries.map(({ key }) => key.split('/').slice(3, -1).join('/'))
     expect(later.toSorted()).toEqual([world.uidOf(bad), world.uidOf(forbidden)].toSorted())
     expect(stops().filter((text) => text.includes(world.uidOf(bad)))).not.toEqual([])
+  })
+
+  test('a report that is late is asked for again, without another scan', async () => {
+    world.service.answer = (_, response) => sendWait(response)
+    const [one] = await pushed(1)
+    if (one === undefined) throw new Error('no image was pushed')
+    await world.noted(one.path, one.image)
+    const failed = await world.counted('failed')
+    world.clock.advance(31 * 60_000)
+    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), patience)
+    world.service.answer = (scan, response) => sendReport(response, reportOf(scan.artifact.digest))
+    world.clock.advance(6 * 60_000)
+    await world.scanned(one.path, one.image)
+    expect(world.service.scans.filter(({ artifact }) => artifact.digest === one.image.digest)).toHaveLength(1)
+  })
+
+  test('images that are scanned while the scanner stops at another one are not the reason, however often that one is pushed', async () => {
+    const bad = world.freshPath()
+    const client = await world.pusher()
+    let crashes = 0
+    const crash = async (): Promise<void> => {
+      crashes += 1
+      world.service.forget()
+      await world.service.down()
+      await sleep(1_500)
+      await world.service.up()
+      await client.putManifest(bad, 'latest', image)
+    }
+    world.service.answer = (scan, response, asked) => {
+      if (scan.artifact.repository === bad && asked >= 3) void crash()
+      else if (scan.artifact.repository === bad || asked < 6) sendWait(response)
+      else usualAnswer(scan, response, asked)
+    }
+    const failed = await world.counted('failed')
+    const image = await world.push(bad)
+    const good = await pushed(3)
+    await allScanned(good)
+    const { entries } = await world.server.running.engine.store.range({ prefix: 'x/rescan/', limit: 10 }, AbortSignal.timeout(60_000))
+    const later = entries.map(({ key }) => key)
+    for (const { path } of good) expect(later.filter((key) => key.includes(world.uidOf(path)))).toEqual([])
+    expect(crashes).toBeGreaterThan(0)
+    expect(await world.counted('failed')).toBeLessThanOrEqual(failed + 1)
   })
 })

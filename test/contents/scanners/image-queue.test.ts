@@ -1,8 +1,9 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { ImageQueue } from '../../../src/contents/image-queue.ts'
+import { manifestPrefix } from '../../../src/registry/records/manifest-keys.ts'
 import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
 import type { Store } from '../../../src/store/store.ts'
-import { silentLog, soon } from '../../store/store-harness.ts'
+import { commit, put, remove, silentLog, soon, text } from '../../store/store-harness.ts'
 
 const minuteMs = 60_000
 const prefixes = { waiting: 'x/unscanned/s/', later: 'x/rescan/s/' }
@@ -34,6 +35,28 @@ async function startQueue(dues: readonly number[]): Promise<{ queue: ImageQueue;
   const queue = new ImageQueue({ store: counted, clock: { now: () => nowMs } }, prefixes)
   return { queue, advance: (ms) => void (nowMs += ms), store, reads: () => reads }
 }
+
+async function valueOf(store: Store, key: string): Promise<string | undefined> {
+  return text((await store.get(key, soon()))?.value)
+}
+
+test('what waits keeps its note if it is asked for again', async () => {
+  const { queue, store } = await startQueue([])
+  const [noted, fresh] = [keyOf(prefixes.waiting, 1), keyOf(prefixes.waiting, 2)]
+  const manifests = [1, 2].map((at) => put(keyOf(manifestPrefix, at)))
+  const elsewhere = `${manifestPrefix}${'2'.repeat(40)}/${'1'.repeat(16)}/sha256:${'0'.repeat(64)}`
+  await commit(store, put(noted, '1 {"stops":1}'), put(elsewhere), ...manifests)
+  await queue.askForAll(soon(), { group: repo })
+  expect([await valueOf(store, noted), await valueOf(store, fresh)]).toEqual(['1 {"stops":1}', ''])
+  expect(await waiting(store)).toBe(2)
+  const reading = new ImageQueue({ store, clock: { now: () => 0 } }, { waiting: 'x/unread/', later: 'x/reread/' })
+  const read = keyOf('x/unread/', 1)
+  await commit(store, put(read), remove(fresh))
+  const image = await reading.turns(new Set(), new Set(), soon())()
+  if (image === undefined) throw new Error('no image waits')
+  await reading.done(image, { retry: 'never', ask: [noted, fresh] }, soon())
+  expect([await valueOf(store, noted), await valueOf(store, fresh), await valueOf(store, read)]).toEqual(['1 {"stops":1}', '', undefined])
+})
 
 async function waiting(store: Store): Promise<number> {
   return (await store.range({ prefix: prefixes.waiting, limit: 1_000 }, soon())).entries.length

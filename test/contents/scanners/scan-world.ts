@@ -6,6 +6,7 @@ import { trustedUid } from '../../../src/base/uid.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
+import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { ScannerService } from './scanner-service.ts'
 
@@ -15,6 +16,7 @@ export const patience = { timeout: 240_000, interval: 100 }
 /** A server with one scanner, which acts as an identity of the organisation. */
 export class ScanWorld {
   readonly service = new ScannerService()
+  readonly clock = new TestClock()
   readonly organisation = freshName('org')
   server!: TestServer
   group = ''
@@ -31,7 +33,7 @@ export class ScanWorld {
     const dataDir = await mkdtemp(join(tmpdir(), 'taproot-scans-'))
     this.#remove = () => rm(dataDir, { recursive: true, force: true })
     const etcd = store === 'etcd' ? await shareEtcd() : undefined
-    this.#start = (env) => startTestServer({ dataDir, env, store, ...(etcd && { etcd }) })
+    this.#start = (env) => startTestServer({ dataDir, env, store, clock: this.clock, ...(etcd && { etcd }) })
     await this.service.start()
     this.server = await this.#start({})
     const made = await makeOrganisation(this.server, this.organisation)

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { descriptorOf, indexType, manifestOf, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
+import { ok } from '../../support/test-server.ts'
 import { patience, ScanWorld } from './scan-world.ts'
 import { reportOf, sendReport, sendWait, usualAnswer, type ScanRequest } from './scanner-service.ts'
 
@@ -119,7 +120,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     await world.scanned(path, image)
   })
 
-  test('keeps nothing once the identity has lost its rights, and its token pulls nothing any more', async () => {
+  test('keeps nothing once the identity has lost its rights, its token pulls nothing then, and with its rights come the images', async () => {
     const path = world.freshPath()
     world.service.answer = (_, response) => sendWait(response)
     const image = await world.push(path)
@@ -131,8 +132,24 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     const [scan] = scansOf(image)
     const client = world.client(scan?.registry.authorization.replace(/^Bearer /, '') ?? '')
     expect((await client.send('GET', `/v2/${path}/manifests/${image.digest}`)).status).toBe(403)
+    const between = world.freshPath()
+    const late = await world.push(between)
+    await world.idle()
+    expect(scansOf(late)).toEqual([])
     await world.grant()
-    expect((await (await world.pusher()).putManifest(path, 'again', image)).status).toBe(201)
+    await Promise.all([world.scanned(path, image), world.scanned(between, late)])
+  })
+
+  test('scans the images of an organisation that was suspended for a moment', async () => {
+    const path = world.freshPath()
+    world.service.answer = (_, response) => sendWait(response)
+    const image = await world.push(path)
+    await begun(image)
+    const token = await world.server.operatorToken()
+    ok(await world.server.rest.call('SuspendGroup', { uid: world.group }, { token }))
+    await world.idle()
+    world.service.answer = usualAnswer
+    ok(await world.server.rest.call('ResumeGroup', { uid: world.group }, { token }))
     await world.scanned(path, image)
   })
 
