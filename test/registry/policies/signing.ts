@@ -61,7 +61,8 @@ interface MadeEntry {
 
 /** Whom certificates name by default. */
 export const identity = { issuer: 'https://issuer.example', subject: 'https://example.com/build@main' } as const
-const issuerExtension = '1.3.6.1.4.1.57264.1.8'
+/** As Fulcio names the issuer: in DER form, and as bytes for older clients. */
+const issuerExtensions = [{ oid: '1.3.6.1.4.1.57264.1.8' }, { oid: '1.3.6.1.4.1.57264.1.1', legacy: true }]
 const logUrl = 'https://log.example'
 /** The private keys of certificates and logs are valid since then. */
 const validFor = { start: '2000-01-01T00:00:00Z' }
@@ -76,7 +77,7 @@ export function pemOf({ publicKey }: KeyPair): string {
   return publicKey.export({ type: 'spki', format: 'pem' }).toString()
 }
 
-function derOf({ publicKey }: KeyPair): Buffer<ArrayBuffer> {
+function derOf({ publicKey }: Pick<KeyPair, 'publicKey'>): Buffer<ArrayBuffer> {
   return Buffer.from(publicKey.export({ type: 'spki', format: 'der' }))
 }
 
@@ -110,9 +111,12 @@ export class Authority {
   }
 
   /** Resolves with a certificate for a key, which begins now, in DER form. */
-  async certify(keys: KeyPair, { issuer = identity.issuer, subject = identity.subject }: Pick<Keyless, 'issuer' | 'subject'>): Promise<Buffer> {
+  async certify(
+    keys: Pick<KeyPair, 'publicKey'>,
+    { issuer = identity.issuer, subject = identity.subject }: Pick<Keyless, 'issuer' | 'subject'>,
+  ): Promise<Buffer> {
     const authority = await this.#made
-    const extensions = [{ oid: issuerExtension, value: issuer }]
+    const extensions = issuerExtensions.map((one) => ({ ...one, value: issuer }))
     const certificate = await authority.issueCertificate({ publicKey: derOf(keys), subjectAltName: subject, extensions })
     return Buffer.from(certificate as Uint8Array) // a buffer
   }

@@ -145,6 +145,34 @@ specSuite(
     }
 
     // docs/spec/registry.md#pull-policies
+    test('the first pull after each push has the right answer: a tag that goes from signed to unsigned images and back', async () => {
+      const { world, reader, image: unsigned } = await makeWorld()
+      const keys = newKeys()
+      const uid = await create(world, requiring({ keys: [pemOf(keys)] }))
+      for (const [layout, signWith] of Object.entries(layouts)) {
+        // Signed after its push, and before that, as an image is that another tag has.
+        const [late, early] = [await pushNew(world, 'moving'), await pushNew(world, '')]
+        expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, 403])
+        await signWith(world, late, { keys })
+        expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, 200])
+        await signWith(world, early, { keys })
+        for (const [image, status] of [
+          [unsigned, 403],
+          [early, 200],
+          [await pushNew(world, ''), 403],
+          [late, 200],
+        ] as const) {
+          await pushManifest(world, 'moving', image)
+          expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, status])
+        }
+        await change(world, uid, requiring({ keys: [pemOf(newKeys())] }))
+        expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, 403])
+        await change(world, uid, requiring({ keys: [pemOf(keys)] }))
+        expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, 200])
+      }
+    })
+
+    // docs/spec/registry.md#pull-policies
     test('an image of a signed index may be pulled by digest, and by no tag of its own', async () => {
       const { world, reader, image } = await makeWorld()
       const keys = newKeys()
