@@ -1,11 +1,10 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { isFullTier } from '../../support/tier.ts'
-import { requirePart, skipFor } from '../../support/parts/require-part.ts'
+import type { ClientResult } from '../../support/parts/run-client.ts'
 import { describeOverBoth, type ClientWorld } from './client-world.ts'
+import { ctrFlags, ctrPull, withContainerd } from './containerd.ts'
 import { writeImageLayout } from './image.ts'
 
 /** The steps of a client in its own repository: push, list, copy, pull, attach and delete, as far as the client supports them. */
@@ -114,30 +113,21 @@ const cosign: Session = async ({ run, token, host }, repository) => {
 }
 
 /** Pulls with a separate containerd, like Kubernetes and docker. */
-const containerd: Session = async ({ run, token, home }, repository) => {
-  if (process.getuid?.() !== 0) skipFor('containerd takes root')
-  const address = join(home, 'containerd.sock')
-  // A snapshotter for all file systems; no Kubernetes plugins.
-  const configuration = { version: 3, root: join(home, 'containerd'), state: join(home, 'containerd-state'), disabled_plugins: ['io.containerd.grpc.v1.cri'] }
-  const settings = Object.entries(configuration).map(([key, value]) => `${key} = ${JSON.stringify(value)}`)
-  await writeFile(join(home, 'containerd.toml'), [...settings, '[grpc]', `address = "${address}"`, ''].join('\n'))
-  const daemon = spawn(requirePart('containerd'), ['--config', join(home, 'containerd.toml')], { stdio: 'ignore' })
-  try {
-    await vi.waitFor(() => run('ctr', ['--address', address, 'version']), { timeout: 120_000, interval: 100 })
-    const images = ['--address', address, 'images']
-    const there = ['--plain-http', '--user', `_token:${token}`]
+const containerd: Session = ({ run, token, home }, repository) =>
+  withContainerd(home, async (ctr) => {
     await run('crane', ['auth', 'login', repository.split('/')[0] ?? '', '-u', '_token', '--password-stdin'], { stdin: token })
     await run('crane', ['push', '--insecure', 'image', `${repository}:v1`])
-    await run('ctr', [...images, 'pull', '--local', '--snapshotter', 'native', ...there, `${repository}:v1`])
-    expect(await run('ctr', [...images, 'list'])).toContain(digest)
-    await run('ctr', [...images, 'tag', `${repository}:v1`, `${repository}-pushed:v2`])
-    await run('ctr', [...images, 'push', '--local', ...there, `${repository}-pushed:v2`])
+    const ended = async (ending: Promise<ClientResult>): Promise<string> => {
+      const { code, stdout, stderr } = await ending
+      expect({ code, stderr }).toMatchObject({ code: 0 })
+      return stdout
+    }
+    await ended(ctrPull(ctr, { image: `${repository}:v1`, token }))
+    expect(await ended(ctr(['images', 'list']))).toContain(digest)
+    await ended(ctr(['images', 'tag', `${repository}:v1`, `${repository}-pushed:v2`]))
+    await ended(ctr(['images', 'push', '--local', ...ctrFlags(token), `${repository}-pushed:v2`]))
     expect(await run('crane', ['digest', '--insecure', `${repository}-pushed:v2`])).toBe(digest)
-  } finally {
-    daemon.kill('SIGKILL')
-    if (daemon.exitCode === null && daemon.signalCode === null) await once(daemon, 'exit')
-  }
-}
+  })
 
 /** The clients that docs/registry.md names; `npm test` runs the first. */
 const sessions = { skopeo, oras, regctl, containerd, podman: containersOf('podman'), buildah: containersOf('buildah'), helm, cosign } as const

@@ -48,7 +48,7 @@ for (const [layout, flags] of layouts)
     })
 
 test.runIf(isFullTier)(
-  'a kubelet may pull the images of an index that cosign signed, and cosign may verify what is refused',
+  'the images of an index that cosign signed may be pulled by digest, and cosign may verify what is refused',
   { timeout: 300_000 },
   async () => {
     const world = await cosign.makeWorld(server)
