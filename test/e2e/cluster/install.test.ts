@@ -102,8 +102,8 @@ describeWithCluster('a release in a cluster', () => {
     const web = await user.uidOf('platformgroup/web')
     await cluster.helm(['uninstall', release, '--namespace', release, '--wait', '--timeout', '2m'])
     expect(await podsOf(cluster, 'api')).toEqual([])
-    expect((await cluster.kubectl(['get', 'crds', '--output', 'name'])).match(/taproot\.dev$/gm)).toHaveLength(6)
-    expect((await cluster.kubectl(['--namespace', 'acme', 'get', 'platform', '--output', 'name'])).trim().split('\n')).toHaveLength(7)
+    expect((await cluster.kubectl(['get', 'crds', '--output', 'name'])).match(/taproot\.dev$/gm)).toHaveLength(7)
+    expect((await cluster.kubectl(['--namespace', 'acme', 'get', 'platform', '--output', 'name'])).trim().split('\n')).toHaveLength(8)
 
     const ingress = { enabled: true, className: 'edge' }
     notes = await put('install', { baseUrl: `http://${hosts.api}`, api: { ingress }, registry: { host: hosts.registry, ingress } })
