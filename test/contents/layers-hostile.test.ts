@@ -139,12 +139,57 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
   })
 })
 
+/** Returns the tar with a first header that says 2^63 - 1 bytes, as GNU writes it. */
+function base256(tar: Buffer): Buffer {
+  return changed(tar, (copy) => {
+    copy.write('80000000'.padEnd(8, '0') + '7fffffffffffffff', 124, 'hex')
+    copy.write('        ', 148)
+    const sum = copy.subarray(0, 512).reduce((total, byte) => total + byte, 0)
+    copy.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148)
+  })
+}
+
+/** Returns a header of PAX with the fields. */
+function paxOf(fields: Readonly<Record<string, string>>): TestEntry {
+  const lines = Object.entries(fields).map(([key, value]) => {
+    const rest = ` ${key}=${value}\n`
+    const digits = String(rest.length + String(rest.length).length).length
+    return `${rest.length + digits}${rest}`
+  })
+  return { path: 'PaxHeaders/x', type: 'x', data: lines.join('') }
+}
+
+describe('a sparse file', () => {
+  const database = 'lib/apk/db/installed'
+  const data = 'P:a\nV:1\n\n'
+  const formsOf = (path: string): readonly (readonly [string, readonly TestEntry[]])[] => [
+    ['the old form of GNU', [{ path, type: 'S', data }]],
+    ['PAX 0.0', [paxOf({ 'GNU.sparse.size': '9000', 'GNU.sparse.numblocks': '1', 'GNU.sparse.offset': '8000', 'GNU.sparse.numbytes': '10' }), { path, data }]],
+    ['PAX 0.1', [paxOf({ 'GNU.sparse.size': '9000', 'GNU.sparse.name': path, 'GNU.sparse.map': '8000,10' }), { path: 'GNUSparseFile.1/x', data }]],
+    [
+      'PAX 1.0',
+      [
+        paxOf({ 'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.name': path, 'GNU.sparse.realsize': '9000' }),
+        { path: 'GNUSparseFile.1/x', data: `1\n8000\n10\n`.padEnd(512, '\0') + data },
+      ],
+    ],
+  ]
+  test.each(formsOf(database))('in %s is refused as a package database, also after a good one', async (_form, entries) => {
+    expect(await problemOf(piecesOf(tarOf([{ path: database, data }, ...entries])))).toBe('UNSUPPORTED_FORM')
+    expect(await problemOf(piecesOf(gzipSync(tarOf([...entries, good]))))).toBe('UNSUPPORTED_FORM')
+  })
+  test.each(formsOf('var/log/lastlog'))('in %s does no harm elsewhere', async (_form, entries) => {
+    expect(await read([...entries, good])).toEqual({ purls: [goodPurl], skipped: [] })
+  })
+})
+
 describe('a hostile layer ends with a ContentError', () => {
   const tar = tarOf([good])
   const rows: readonly (readonly [string, Buffer])[] = [
     ['no tar', broken],
     ['a tar that is cut off', tarOf([{ ...good, size: 10_000_000 }])],
     ['a tar with a size of many bytes', tarOf([{ ...good, size: 8 ** 11 - 1 }])],
+    ['a tar with a size of 8 EiB', base256(tarOf([good]))],
     ['a damaged header', changed(tarOf([good, good]), (copy) => copy.fill(1, 1024, 1100))],
     ['gzip that is cut off', gzipSync(tar).subarray(0, 60)],
     ['gzip that is damaged', changed(gzipSync(tar), (copy) => copy.fill(7, 20, 60))],
@@ -167,10 +212,15 @@ describe('a hostile layer ends with a ContentError', () => {
     budget.takeBytes(contentLimits.layerBytes - 1024 * 1024 * 1024)
     const start = process.memoryUsage().rss
     const readAll = async (): Promise<void> => {
-      for await (const entry of entriesOfLayer(endlessLayer(), budget, signal)) entry.resume()
+      for await (const entry of entriesOfLayer(endlessLayer(), { budget, wants: () => true }, signal)) entry.resume()
     }
     await expect(readAll()).rejects.toMatchObject({ problem: 'TOO_LARGE' })
     expect(process.memoryUsage().rss - start).toBeLessThan(300 * 1024 * 1024)
+  })
+
+  test('a header that is larger than the parser keeps', async () => {
+    const long = paxOf({ comment: 'x'.repeat(300 * 1024), path: 'other' })
+    expect(await problemOf(piecesOf(tarOf([long, good]), 100_000))).toBe('TOO_LARGE')
   })
 
   test('more packages than an image may have', async () => {

@@ -103,6 +103,37 @@ async function* tarOf(layer: AsyncIterable<Uint8Array>, budget: LayerBudget): As
   }
 }
 
+/** The field of a header of PAX that makes the next entry sparse. */
+const paxSparse = /(^|\n)\d+ GNU\.sparse\./
+/** The name of the field that has the path of the file: the path of the entry may be another one. */
+const paxSparseName = /(?:^|\n)\d+ GNU\.sparse\.name=([^\n]*)/
+
+/** Says which files a reader wants. */
+export type WantsPath = (path: string, mode: number) => boolean
+
+/**
+ * Ends the layer at a sparse file that is wanted, and at a header that is too large. The parser skips those of the old form of GNU, and gives those of PAX without their holes: both would be read wrongly.
+ * The parser emits these events in the order of the tar.
+ */
+function refuseSparse(parser: Parser, wants: WantsPath, fail: (error: Error) => void): void {
+  let header: string | undefined
+  const look = (path: string, mode = 0): void => {
+    if (wants(path, mode)) fail(new ContentError('UNSUPPORTED_FORM', `the file ${path.slice(0, 512)} is sparse`))
+  }
+  parser.on('meta', (text: string) => {
+    if (paxSparse.test(text)) header = text
+  })
+  parser.on('ignoredEntry', (entry: ReadEntry) => {
+    // The parser skips headers that are too large: the next entry would have another path or form.
+    if (entry.meta) fail(new ContentError('TOO_LARGE', `an entry has a header of more than ${maxHeaderBytes} bytes`))
+    else if (entry.type === 'SparseFile') look(entry.path, entry.mode)
+  })
+  parser.on('entry', (entry: ReadEntry) => {
+    if (header !== undefined) look(paxSparseName.exec(header)?.[1] ?? entry.path, entry.mode)
+    header = undefined
+  })
+}
+
 /** Returns the error to report for one that ended the layer. */
 function layerError(error: unknown): unknown {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -136,13 +167,18 @@ function endingOf(parser: Parser): Ending {
 
 /**
  * Yields the entries of the tar of a layer, which may be compressed by gzip or zstd, and reads it to its end. Each entry is skipped when the next one is asked for.
- * Rejects with ContentError UNREADABLE or TOO_LARGE, with the error of `layer` if that rejects, or with the reason of the signal.
+ * Rejects with ContentError UNREADABLE or TOO_LARGE, UNSUPPORTED_FORM at a sparse file that `wants` names, with the error of `layer` if that rejects, or with the reason of the signal.
  */
-export async function* entriesOfLayer(layer: AsyncIterable<Uint8Array>, budget: LayerBudget, signal: AbortSignal): AsyncGenerator<ReadEntry, void, undefined> {
+export async function* entriesOfLayer(
+  layer: AsyncIterable<Uint8Array>,
+  { budget, wants }: { readonly budget: LayerBudget; readonly wants: WantsPath },
+  signal: AbortSignal,
+): AsyncGenerator<ReadEntry, void, undefined> {
   signal.throwIfAborted()
   const parser = new Parser({ maxMetaEntrySize: maxHeaderBytes })
   const source = Readable.from(tarOf(layer, budget), { objectMode: false, highWaterMark: pieceBytes })
   const ending = endingOf(parser)
+  refuseSparse(parser, wants, ending.fail)
   parser.on('error', () => undefined)
   parser.on('eof', () => source.unpipe(parser))
   parser.on('warn', (code: string, message: string | Error) => {

@@ -48,6 +48,12 @@ function namesOf(path: string): readonly string[] | undefined {
   return names.includes('..') || names.length > maxNames ? undefined : names
 }
 
+/** Returns whether a reader wants the file at this path of a tar. */
+function wants(path: string, mode: number): boolean {
+  const name = namesOf(path)?.join('/')
+  return name !== undefined && readers.some((reader) => reader.wants(name, (mode & anyExecute) !== 0))
+}
+
 /** Reads the layers of one image, one after the other. */
 class LayerReader {
   readonly #tree = new FileTree<KeptFile>()
@@ -63,7 +69,7 @@ class LayerReader {
 
   async read(layer: AsyncIterable<Uint8Array>): Promise<void> {
     this.#layer += 1
-    for await (const entry of entriesOfLayer(layer, this.#budget, this.#signal)) {
+    for await (const entry of entriesOfLayer(layer, { budget: this.#budget, wants }, this.#signal)) {
       const names = namesOf(entry.path)
       const name = names?.at(-1)
       if (names === undefined || name === undefined) continue
@@ -140,7 +146,7 @@ class LayerReader {
  * Reads the packages of an image from its layers, in order from the base. Each layer is a tar, which gzip or zstd may compress.
  * Reads each layer once and to its end. The base comes first, so that memory holds only files with findings: an entry replaces what is known at its path.
  * With the top first, the paths of all files had to be remembered.
- * Rejects with ContentError UNREADABLE or TOO_LARGE if a layer is damaged or the image passes a limit.
+ * Rejects with ContentError UNREADABLE or TOO_LARGE if a layer is damaged or the image passes a limit, and UNSUPPORTED_FORM at a sparse file that a reader wants.
  * Rejects with the error of a stream that rejects, and with the reason of the signal.
  * `skipped` lists files that cannot be read. Needs room for one file on the disk, at most 512 MiB.
  */

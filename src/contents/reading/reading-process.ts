@@ -1,5 +1,5 @@
 import { fork, type ChildProcess } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { setPriority } from 'node:os'
 import { join } from 'node:path'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
@@ -61,6 +61,10 @@ export type OpenStream = (signal: AbortSignal) => Promise<Readable>
 
 /** The memory that JavaScript may use in the process, in MiB. Processes that serve the API read reports too, and have less memory than the worker. */
 const heapMegabytes = { sbom: 1_536, layers: 1_536, report: 512 } as const
+/** The memory that the process may use besides, for example in buffers, in MiB. */
+const otherMegabytes = 512
+/** How often the memory of the process is looked at, in milliseconds. */
+const lookMs = 200
 const folderPrefix = 'taproot-reading-'
 /** The age at which the folder of a process is left over from one that was killed, in milliseconds. */
 const abandonedMs = 86_400_000
@@ -79,6 +83,26 @@ function start(folder: string, kind: ReadingJob['kind']): ChildProcess {
   if (child.pid === undefined) throw new Error('the process that reads an image could not be started')
   setPriority(child.pid, lowPriority)
   return child
+}
+
+/** Returns the resident memory of the process in MiB, or 0 where the system has no `/proc`, and after its end. `VmRSS` is in KiB on every machine. */
+async function residentMegabytes(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'latin1').catch(() => '')
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) / 1024
+}
+
+/** Kills the process once it uses more memory than allowed: the limit of Node.js does not count buffers. Returns how to stop this. */
+function watchMemory(child: ChildProcess, kind: ReadingJob['kind']): () => void {
+  const { pid } = child
+  if (pid === undefined) return () => undefined
+  const look = async (): Promise<void> => {
+    const used = await residentMegabytes(pid)
+    if (used > heapMegabytes[kind] + otherMegabytes) child.kill('SIGKILL')
+  }
+  const timer = setInterval(() => void look(), lookMs)
+  return () => {
+    clearInterval(timer)
+  }
 }
 
 function answerOf(child: ChildProcess, job: ReadingJob): Promise<ReadItems<unknown, unknown>> {
@@ -128,6 +152,7 @@ async function converse(
   const stopping = new AbortController()
   const exited = new Promise((resolve) => child.once('exit', resolve))
   let failure: unknown
+  const stopWatch = watchMemory(child, job.kind)
   signal.addEventListener('abort', kill, { once: true })
   try {
     const answer = answerOf(child, job)
@@ -147,6 +172,7 @@ async function converse(
     throw failure ?? error
   } finally {
     signal.removeEventListener('abort', kill)
+    stopWatch()
     kill()
     await exited
   }
