@@ -64,6 +64,21 @@ describe('reading with faults', () => {
     expect(found).toMatchObject({ source: 'layers', skipped: [{ problem: 'TOO_LARGE' }, { problem: 'UNREADABLE' }] })
   })
 
+  test('in an SBOM: 1 GiB where the upstream says a few bytes ends at once', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const bytes = bytesOf({ ...spdx, comment: 'endless' })
+    const sbom = await repo.referrer(image, { bytes, mediaType: 'application/spdx+json' })
+    const piece = Buffer.alloc(1024 * 1024, ' ')
+    let given = 0
+    function* gibibyte(): Generator<Buffer> {
+      for (; given < 1024; given++) yield piece
+    }
+    const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(bytes) ? Readable.from(gibibyte(), { highWaterMark: 1 }) : undefined))
+    expect(await repo.read(image, { upstream })).toMatchObject([{ source: 'layers', skipped: [{ path: sbom.digest, problem: 'WRONG_DIGEST' }] }])
+    expect(given).toBeLessThan(10)
+  })
+
   test('in a layer: wrong bytes, or none', async () => {
     const repo = new TestRepo(host)
     const layer = layerOf(apkFiles)

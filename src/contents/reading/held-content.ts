@@ -131,8 +131,11 @@ export async function readWhole(blob: NamedBlob, maxBytes: number, signal: Abort
   const algorithm = algorithmOf(digest)
   const hash = createHash(algorithm)
   const pieces: Buffer[] = []
+  let bytes = 0
   for await (const piece of await blob.open(signal)) {
-    hash.update(piece as Buffer) // a stream without encoding
+    bytes += (piece as Buffer).length // a stream without encoding
+    if (bytes > size) throw new ContentError('WRONG_DIGEST', `${digest} has more than its ${size} bytes`)
+    hash.update(piece as Buffer)
     pieces.push(piece as Buffer)
   }
   if (digestOfHex(algorithm, hash.digest('hex')) !== digest) throw new ContentError('WRONG_DIGEST', `the bytes of ${digest} have another digest`)
