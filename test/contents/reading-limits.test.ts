@@ -52,11 +52,11 @@ describe('a process that reads an image and reaches a limit', () => {
     await expectUnharmed()
   })
 
-  test('the heap of JavaScript ends it', { timeout: 4 * minute }, async () => {
+  test('a document of very many values is refused before it fills the heap', { timeout: 4 * minute }, async () => {
     const document = Buffer.concat([Buffer.from('{"a":['), Buffer.alloc(60 * mebibyte, '{},'), Buffer.from('{}]}')])
     const before = process.memoryUsage().rss
     const error = await readFrom({ kind: 'report', digest: digestOf(document), size: document.length, digests: [] }, Readable.from([document]))
-    expect(error).toMatchObject({ problem: 'TOO_LARGE', retry: 'never', message: 'reading the report took more memory than allowed' })
+    expect(error).toMatchObject({ problem: 'TOO_LARGE', retry: 'never' })
     expect(process.memoryUsage().rss - before).toBeLessThan(300 * mebibyte)
     await expectUnharmed()
   })

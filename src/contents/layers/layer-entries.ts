@@ -167,7 +167,7 @@ function endingOf(parser: Parser): Ending {
 
 /**
  * Yields the entries of the tar of a layer, which may be compressed by gzip or zstd, and reads it to its end. Each entry is skipped when the next one is asked for.
- * Rejects with ContentError UNREADABLE or TOO_LARGE, UNSUPPORTED_FORM at a sparse file that `wants` names, with the error of `layer` if that rejects, or with the reason of the signal.
+ * Rejects with ContentError UNREADABLE or TOO_LARGE, and with UNSUPPORTED_FORM at a sparse file that `wants` names. Rejects with the error of `layer` if that rejects, or with the reason of the signal.
  */
 export async function* entriesOfLayer(
   layer: AsyncIterable<Uint8Array>,

@@ -146,7 +146,7 @@ class LayerReader {
  * Reads the packages of an image from its layers, in order from the base. Each layer is a tar, which gzip or zstd may compress.
  * Reads each layer once and to its end. The base comes first, so that memory holds only files with findings: an entry replaces what is known at its path.
  * With the top first, the paths of all files had to be remembered.
- * Rejects with ContentError UNREADABLE or TOO_LARGE if a layer is damaged or the image passes a limit, and UNSUPPORTED_FORM at a sparse file that a reader wants.
+ * Rejects with ContentError UNREADABLE or TOO_LARGE if a layer is damaged or the image passes a limit. Rejects with UNSUPPORTED_FORM at a sparse file that a reader wants.
  * Rejects with the error of a stream that rejects, and with the reason of the signal.
  * `skipped` lists files that cannot be read. Needs room for one file on the disk, at most 512 MiB.
  */
