@@ -26,7 +26,7 @@ function repeated(piece: Buffer, times: number): { readonly stream: Readable; re
   return { stream: Readable.from(pieces(), { objectMode: false, highWaterMark: mebibyte }), read: () => bytes }
 }
 
-describe('a process that reads an image and reaches a limit', () => {
+describe('a process that reads an image and reaches a limit', { timeout: 4 * minute }, () => {
   let folder = ''
   beforeAll(async () => void (folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))))
   afterAll(() => rm(folder, { recursive: true }))
@@ -42,7 +42,7 @@ describe('a process that reads an image and reaches a limit', () => {
     expect(await readdir(folder)).toEqual([])
   }
 
-  test('buffers outside the heap of JavaScript end it', { timeout: 4 * minute }, async () => {
+  test('buffers outside the heap of JavaScript end it', async () => {
     const { stream, read } = repeated(Buffer.alloc(mebibyte, ' '), 4096)
     const before = process.memoryUsage().rss
     const error = await readFrom({ kind: 'report', digest: anyDigest, size: 4096 * mebibyte, digests: [] }, stream)
@@ -52,7 +52,7 @@ describe('a process that reads an image and reaches a limit', () => {
     await expectUnharmed()
   })
 
-  test('a document of very many values is refused before it fills the heap', { timeout: 4 * minute }, async () => {
+  test('a document of very many values is refused before it fills the heap', async () => {
     const document = Buffer.concat([Buffer.from('{"a":['), Buffer.alloc(60 * mebibyte, '{},'), Buffer.from('{}]}')])
     const before = process.memoryUsage().rss
     const error = await readFrom({ kind: 'report', digest: digestOf(document), size: document.length, digests: [] }, Readable.from([document]))
