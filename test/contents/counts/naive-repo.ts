@@ -13,15 +13,16 @@ export const images = [
 /** The times of statements. Determinations of the API lie between them. */
 export const statementTimes = ['2020-01-01T00:00:00Z', '2020-01-02T00:00:00Z', '2090-01-01T00:00:00Z'] as const
 
-const advisory = fc.nat({ max: 2 })
-const name = fc.constantFrom(...names)
+/** Mostly one vulnerability of one package, so that documents contradict each other. */
+const advisory = fc.constantFrom(0, 0, 0, 0, 0, 1, 2)
+const name = fc.constantFrom(...names, 'musl' as const, 'musl' as const, 'musl' as const)
 const version = fc.integer({ min: 1, max: 4 })
 
 const statementOf = fc.record({
   advisory,
   name,
   /** The version of the product's package URL. It names none if undefined. */
-  version: fc.option(version, { nil: undefined }),
+  version: fc.option(version, { nil: undefined, freq: 2 }),
   status: fc.constantFrom('not_affected', 'affected', 'fixed', 'under_investigation'),
   time: fc.constantFrom(...statementTimes),
 })
@@ -29,10 +30,10 @@ const osvOf = fc.record({ form: fc.constant('osv' as const), advisory, name, fix
 const vexOf = fc.record({
   form: fc.constant('vex' as const),
   author: fc.constantFrom('Maker', 'Distributor'),
-  statements: fc.array(statementOf, { minLength: 1, maxLength: 2 }),
+  statements: fc.array(statementOf, { minLength: 1, maxLength: 3 }),
 })
 /** Two documents of one import about the same pair would be refused. */
-const documentsOf = fc.uniqueArray(fc.oneof(osvOf, vexOf), {
+const documentsOf = fc.uniqueArray(fc.oneof({ weight: 1, arbitrary: osvOf }, { weight: 2, arbitrary: vexOf }), {
   minLength: 1,
   maxLength: 3,
   selector: (document) => (document.form === 'osv' ? document.advisory : document.author),
