@@ -1,6 +1,6 @@
 import type { Digest } from '../base/digest.ts'
 import type { Clock } from '../base/runtime.ts'
-import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
+import { rootOf, trustedUid } from '../base/uid.ts'
 import type { ImageName } from '../cache/lists/contents-source.ts'
 import type { ManifestRecord } from '../gen/taproot/store/v1/registry_pb.ts'
 import { manifestIn, manifestPrefix } from '../registry/index.ts'

@@ -61,6 +61,15 @@ describe('a process that reads an image and reaches a limit', { timeout: 4 * min
     await expectUnharmed()
   })
 
+  test('a layer that is refused early is not sent to its end', async () => {
+    const [start, rest] = [tarOf([{ path: 'a' }]).subarray(0, 512), Buffer.alloc(mebibyte, 'x')]
+    const { stream, read } = repeated(Buffer.concat([start, rest]), 64)
+    const error = await readFrom({ kind: 'layers', layers: [{ digest: anyDigest, size: 64 * (start.length + rest.length) }] }, stream)
+    expect(error).toMatchObject({ problem: 'UNREADABLE' })
+    expect(read()).toBeLessThan(32 * mebibyte)
+    await expectUnharmed()
+  })
+
   fullTierTest('10,000,000 files end it at the limit of 2,000,000', async () => {
     const entries = Array.from({ length: 20_000 }, (_, at) => ({ path: `d/${at}` }))
     const part = gzipSync(tarOf(entries).subarray(0, 20_000 * 512))

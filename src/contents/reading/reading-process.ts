@@ -165,6 +165,8 @@ async function converse(
     })
     return await answer.finally(() => {
       stopping.abort()
+      // A process that has answered reads no more. While it lives, a write that waits for it would wait without end.
+      kill()
       return fed
     })
   } catch (error) {
