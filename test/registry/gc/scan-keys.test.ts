@@ -33,9 +33,10 @@ describeOnStores('a garbage collection', (store) => {
     await host.forgetHistory(repo)
     await host.collect()
     await host.collectAfterGrace()
-    expect(await keysOf(repo)).toEqual(expect.arrayContaining(waiting))
     expect((await keysOf(repo)).filter((key) => key.endsWith(gone.digest))).toEqual([])
-    expect((await keysOf(repo)).filter((key) => key.endsWith(left.digest))).toHaveLength(4)
+    // The worker may forget at any time who waits for a scanner that is not configured.
+    const leftOf = scanned.filter((key) => key.endsWith(left.digest))
+    expect((await keysOf(repo)).filter((key) => key.startsWith('x/scanned/'))).toEqual(leftOf)
     ok(await host.server.rest.call('DeleteRepo', { uid: repo }, { token: await host.server.operatorToken() }))
     await host.collectAfterGrace()
     expect(await keysOf(repo)).toEqual([])
