@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { startGenerator } from './load/start-generator.ts'
-import { compare, type Candidate, type Rounds } from './measure.ts'
+import { compareAll, type Candidate, type Measured, type Rounds } from './measure.ts'
 import { answers, Child, onFreePorts } from './subjects/child.ts'
 
 const help = `npm run bench:trees -- --before REF [options]
@@ -15,10 +15,12 @@ Compares the processor time of a GET in two states of the source. Both run with 
   --before REF    a commit or tag
   --after REF     another one (default: HEAD)
   --call C        group (default): a record over REST. manifest, tag, blob: a pull by digest, by tag, or of a layer
-  --rounds N      rounds of each comparison (40)
+  --rounds N      rounds (40); in each of them, all servers are measured
   --seconds S     length of a round (0.5)
 `
 const root = join(import.meta.dirname, '..')
+/** How long each server answers before it is measured, in milliseconds. */
+const warmUpMs = 10_000
 
 interface NamedGroup {
   readonly uid: string
@@ -177,10 +179,13 @@ try {
   }
   const first = await started(before, trees.before)
   // The same source twice shows how precise the ratio is.
-  for (const second of [await started(`${before}, a second time`, trees.before), await started(after, trees.after)]) {
-    const { measured, cpu } = await compare(first, second, rounds)
-    const [one, other] = measured.map(({ cpuMicros }) => cpuMicros.toFixed(1))
-    process.stdout.write(`${second.name}: ${other} µs of processor time, ${(1 / cpu).toFixed(3)} times that of ${first.name} (${one} µs)\n`)
+  const others = [await started(`${before}, a second time`, trees.before), await started(after, trees.after)]
+  // A server gets faster for some seconds after its start, and an image that was just pushed is read meanwhile.
+  for (const { generator } of [first, ...others]) await generator.round(warmUpMs)
+  for (const { measured, cpu } of await compareAll(first, others, rounds)) {
+    const [one, other] = measured
+    const micros = ({ cpuMicros }: Measured): string => `${cpuMicros.toFixed(1)} µs`
+    process.stdout.write(`${other.name}: ${micros(other)} of processor time, ${cpu.toFixed(3)} times that of ${one.name} (${micros(one)})\n`)
   }
 } finally {
   await Promise.allSettled(subjects.map((subject) => subject.stop()))

@@ -137,17 +137,28 @@ export async function measure(candidate: Candidate, { rounds, milliseconds }: Ro
 }
 
 /** Warms both up, then measures them in alternating rounds, so that other work on the machine affects both equally. */
-export async function compare(first: Candidate, second: Candidate, { rounds, milliseconds }: Rounds): Promise<Comparison> {
-  const done: [Round[], Round[]] = [[], []]
-  await first.generator.round(warmUpRounds * milliseconds)
-  await second.generator.round(warmUpRounds * milliseconds)
+export async function compare(first: Candidate, second: Candidate, rounds: Rounds): Promise<Comparison> {
+  const [comparison] = await compareAll(first, [second], rounds)
+  if (comparison === undefined) throw new Error('nothing was compared')
+  return comparison
+}
+
+/** Compares a candidate with each of the others, in rounds that all of them share. Another one begins each round. */
+export async function compareAll(first: Candidate, others: readonly Candidate[], { rounds, milliseconds }: Rounds): Promise<Comparison[]> {
+  const all = [first, ...others].map((candidate) => ({ candidate, done: [] as Round[] }))
+  for (const { candidate } of all) await candidate.generator.round(warmUpRounds * milliseconds)
   for (let round = 0; round < rounds; round++) {
-    for (const at of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) done[at].push(await runRound(at === 0 ? first : second, milliseconds))
+    const start = round % all.length
+    for (const { candidate, done } of [...all.slice(start), ...all.slice(0, start)]) done.push(await runRound(candidate, milliseconds))
   }
-  const ratios = (of: (one: Round, other: Round) => number): number => median(done[0].map((round, at) => of(round, done[1][at] ?? round)))
-  return {
-    measured: [summary(first, done[0]), summary(second, done[1])],
-    throughput: ratios((one, other) => one.perSecond / other.perSecond),
-    cpu: ratios((one, other) => other.cpuMicros / one.cpuMicros),
-  }
+  const [reference, ...compared] = all
+  return compared.map(({ candidate, done }) => {
+    const ones = reference?.done ?? []
+    const ratios = (of: (one: Round, other: Round) => number): number => median(ones.map((one, at) => of(one, done[at] ?? one)))
+    return {
+      measured: [summary(first, ones), summary(candidate, done)],
+      throughput: ratios((one, other) => one.perSecond / other.perSecond),
+      cpu: ratios((one, other) => other.cpuMicros / one.cpuMicros),
+    }
+  })
 }
