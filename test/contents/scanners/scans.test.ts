@@ -62,8 +62,11 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
       { artifactType: 'application/vnd.security.vulnerability.report', annotations: { 'dev.taproot.scanner': 'stand-in' } },
     ])
     for (const over of ['rest', 'grpc'] as const) {
-      const answer = await world.call('ListScannerReports', { repoUid: world.uidOf(path), digest: image.digest }, over)
-      expect(answer['reports']).toMatchObject([{ format: 'HARBOR_REPORT', scannerName: 'Stand-in', scannerVersion: '1.0' }])
+      // A report is pending until it was read.
+      await vi.waitFor(async () => {
+        const answer = await world.call('ListScannerReports', { repoUid: world.uidOf(path), digest: image.digest }, over)
+        expect(answer['reports']).toMatchObject([{ format: 'HARBOR_REPORT', scannerName: 'Stand-in', scannerVersion: '1.0' }])
+      }, patience)
     }
     const audited = world.server.logs.map(({ fields }) => fields).filter(({ name }) => name === `${path}@${image.digest}`)
     expect(audited.filter(({ transport }) => transport === 'worker')).toMatchObject([
