@@ -50,8 +50,8 @@ interface Pulled {
 export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, repo, digest, tag, type, method }: Pulled): void {
   const { repository, caller } = entry
   const timeMs = host.services.clock.now()
-  const named = { repo, repository, digest, ...(tag !== undefined && { tag }), type, method, caller, timeMs }
-  reportWithPolicies(host, exchange, { kind: 'pull', ...trafficOf(host, exchange), ...named })
+  const named = tag === undefined ? undefined : { tag }
+  reportWithPolicies(host, exchange, { kind: 'pull', ...trafficOf(host, exchange), repo, repository, digest, ...named, type, method, caller, timeMs })
 }
 
 /** Messages of the results of verdicts. Most pulls share a verdict. */

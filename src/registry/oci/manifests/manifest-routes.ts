@@ -20,7 +20,7 @@ import { touchManifest } from '../../records/manifest-touch.ts'
 import { heldManifest, missingReferences, removeManifest } from '../../records/manifests.ts'
 import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
 import type { PulledManifest } from '../../policies/pull-checks.ts'
-import { explained } from '../../policies/verdict.ts'
+import { explained, type PullVerdict } from '../../policies/verdict.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { readBounded } from '../../upstream/chunk-body.ts'
 import { UpstreamError } from '../../upstream/upstream.ts'
@@ -67,11 +67,13 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   const content = reference.kind === 'digest' ? reference.digest : undefined
   const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull', content })
   const { digest, answered, tag, deprecated } = resolve(host, repo, reference)
-  const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
+  const manifest = host.cache.at({ repo, digest: answered }) ?? (await fetched(host, { repo, digest, answered }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
   const pulled = { repo, digest, tag: tag === undefined ? undefined : { name: tag, deprecated }, bytes: manifest.bytes }
-  const warning = await checkPull(host, exchange, { pulled, maySign: entry.holds('push'), isPush: method === 'HEAD' && entry.may('push') })
+  const asked = host.pullChecks.verdict(pulled, () => exchange.signal)
+  const verdict = asked instanceof Promise ? await asked : asked
+  const warning = verdict && obeyed(host, exchange, { verdict, pulled, entry })
   // A client that may push does not send an image of an index that it finds here, so the image must stay. A manifest with a tag stays
   // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
@@ -81,29 +83,33 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
 
-/** Returns the manifest from the cache, or else from the upstream. */
-async function held({ cache }: OciHost, name: ManifestName, { signal }: RegistryExchange): Promise<CachedManifest | undefined> {
-  return cache.at(name) ?? cache.get(name, signal)
+/** Returns the manifest by the digest that is answered, or else by the other one: from the cache, or else from the upstream. */
+async function fetched(
+  { cache }: OciHost,
+  { repo, digest, answered }: ManifestName & { readonly answered: Digest },
+  { signal }: RegistryExchange,
+): Promise<CachedManifest | undefined> {
+  const found = await cache.get({ repo, digest: answered }, signal)
+  if (found !== undefined || answered === digest) return found
+  return cache.at({ repo, digest }) ?? cache.get({ repo, digest }, signal)
 }
 
 /**
- * Asks the pull policies above the repo. Throws DENIED if one refuses the pull. Returns the `Warning` header if one warns. A client that may push asks by HEAD
- * what it need not send: it is warned only. So is who may push, and pulls by digest what is not signed: cosign does that before it signs.
+ * Does what pull policies say. Throws DENIED if one refuses the pull. Returns the `Warning` header if one warns. A client that may push asks by HEAD what it
+ * need not send: it is warned only. So is who may push, and pulls by digest what is not signed: cosign does that before it signs.
  */
-async function checkPull(
+function obeyed(
   host: OciHost,
   exchange: RegistryExchange,
-  { pulled, maySign, isPush }: { readonly pulled: PulledManifest; readonly maySign: boolean; readonly isPush: boolean },
-): Promise<string | undefined> {
-  const asked = host.pullChecks.verdict(pulled, () => exchange.signal)
-  const verdict = asked instanceof Promise ? await asked : asked
-  if (verdict === undefined) return undefined
-  const { decision, results } = verdict
+  { verdict, pulled, entry }: { readonly verdict: PullVerdict; readonly pulled: PulledManifest; readonly entry: AdmittedRequest },
+): string | undefined {
+  const { decision, results, lacksOnlySignature } = verdict
   exchange.judged = { digest: pulled.digest, results }
   host.observeVerdict?.(decision)
   if (decision === 'allow') return undefined
   const text = explained(verdict)
-  const isSigning = verdict.lacksOnlySignature && maySign && pulled.tag === undefined
+  const isPush = exchange.request.method === 'HEAD' && entry.may('push')
+  const isSigning = lacksOnlySignature && pulled.tag === undefined && entry.holds('push')
   if (decision === 'deny' && !isPush && !isSigning) throw new RegistryError('DENIED', `a pull policy refuses this: ${text}`)
   return `299 - "${decision === 'deny' ? 'a pull policy refuses a pull of this' : 'a pull policy warns'}: ${text}"`
 }
