@@ -69,8 +69,6 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
       'var/lib/rpm/rpmdb.sqlite',
       sqlite('CREATE TABLE Packages (hnum INTEGER PRIMARY KEY, blob AS (zeroblob(hnum))); INSERT INTO Packages (hnum) VALUES (900000000)'),
     ],
-    ['a virtual table', 'var/lib/rpm/rpmdb.sqlite', sqlite('CREATE VIRTUAL TABLE Packages USING fts5(blob)')],
-    ['a database without the table', 'var/lib/rpm/rpmdb.sqlite', sqlite('CREATE TABLE t (x)')],
     ['a damaged schema', 'var/lib/rpm/rpmdb.sqlite', sqlite(tableOf, (bytes) => changed(bytes, (copy) => copy.fill(0xff, 100, 2000)))],
     [
       'a database that is cut off',
@@ -79,7 +77,6 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
     ],
     ['no database', 'var/lib/rpm/rpmdb.sqlite', broken],
     ['headers that are too short', 'var/lib/rpm/rpmdb.sqlite', sqlite(`${tableOf}; INSERT INTO Packages (blob) VALUES (x'01')`)],
-    ['no ndb', 'var/lib/rpm/Packages.db', broken],
     ['an ndb with slots behind its end', 'var/lib/rpm/Packages.db', changed(ndb, (copy) => copy.writeUInt32LE(0xffffffff, 40))],
     [
       'an ndb whose packages share bytes',
@@ -88,7 +85,6 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
         for (let slot = 48; slot < 4096; slot += 16) copy.copy(copy, slot, 32, 48)
       }),
     ],
-    ['no Berkeley DB', 'var/lib/rpm/Packages', broken],
     [
       'a Berkeley DB whose pages go round',
       'var/lib/rpm/Packages',
@@ -108,6 +104,16 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
     const { purls, skipped } = await read([{ path, data }, good])
     expect(purls).toContain(goodPurl)
     expect([...new Set(skipped)]).toEqual([expect.stringMatching(new RegExp(`^(UNREADABLE|TOO_LARGE) /${path}$`))])
+  })
+
+  test.each([
+    ['a virtual table', 'rpmdb.sqlite', sqlite('CREATE VIRTUAL TABLE Packages USING fts5(blob)')],
+    ['no table of packages', 'rpmdb.sqlite', sqlite('CREATE TABLE t (x)')],
+    ['no ndb', 'Packages.db', broken],
+    ['no Berkeley DB', 'Packages', broken],
+  ])('a package database of another form: %s', async (_title, name, data) => {
+    const { purls, skipped } = await read([{ path: `var/lib/rpm/${name}`, data }, good])
+    expect({ purls, skipped }).toEqual({ purls: [goodPurl], skipped: [`UNSUPPORTED_DATABASE /var/lib/rpm/${name}`] })
   })
 
   test.each([

@@ -1,3 +1,5 @@
+import { ContentError } from '../../../package.ts'
+
 /** Integers of one order of bytes. They throw a RangeError outside of the file. */
 interface Integers {
   u16(at: number): number
@@ -13,13 +15,17 @@ function integersOf(bytes: Buffer, isLittle: boolean): Integers {
 
 const ndb = { magic: 'RpmP', slotMagic: 'Slot', blobMagic: 'BlbS', headerBytes: 32, slotBytes: 16, pageBytes: 4096, blockBytes: 16, blobHeaderBytes: 16 }
 
+function unsupported(form: string): ContentError {
+  return new ContentError('UNSUPPORTED_DATABASE', `the file is no package database of rpm (${form})`)
+}
+
 function magicAt(bytes: Buffer, at: number): string {
   return bytes.toString('latin1', at, at + 4)
 }
 
-/** Yields the headers of packages in `Packages.db`: slots, which name blobs. Throws an Error if the file is damaged. */
+/** Yields the headers of packages in `Packages.db`: slots, which name blobs. Throws ContentError UNSUPPORTED_DATABASE at another form, or an Error if the file is damaged. */
 export function* headersOfNdb(bytes: Buffer): Generator<Buffer, void, undefined> {
-  if (magicAt(bytes, 0) !== ndb.magic || bytes.readUInt32LE(4) !== 0) throw new Error('the file is no package database of rpm (ndb)')
+  if (magicAt(bytes, 0) !== ndb.magic || bytes.readUInt32LE(4) !== 0) throw unsupported('ndb')
   const end = Math.min(bytes.readUInt32LE(12) * ndb.pageBytes, bytes.length - ndb.slotBytes + 1)
   for (let slot = ndb.headerBytes; slot < end; slot += ndb.slotBytes) {
     if (magicAt(bytes, slot) !== ndb.slotMagic) throw new Error('a slot of the package database is damaged')
@@ -50,10 +56,10 @@ function overflowing(bytes: Buffer, { u16, u32 }: Integers, { pageBytes, first, 
   return Buffer.concat(pieces)
 }
 
-/** Yields the headers of packages in `Packages`: a hash table of Berkeley DB with numbers as keys. Throws an Error if the file is damaged. */
+/** Yields the headers of packages in `Packages`: a hash table of Berkeley DB with numbers as keys. Throws like `headersOfNdb`. */
 export function* headersOfBerkeleyDb(bytes: Buffer): Generator<Buffer, void, undefined> {
   const integers = [true, false].map((isLittle) => integersOf(bytes, isLittle)).find(({ u32 }) => u32(berkeley.magicAt) === berkeley.hashMagic)
-  if (integers === undefined) throw new Error('the file is no package database of rpm (Berkeley DB)')
+  if (integers === undefined) throw unsupported('Berkeley DB')
   const { u16, u32 } = integers
   const pageBytes = u32(berkeley.pageSizeAt)
   if (pageBytes < 512 || pageBytes > 65_536) throw new Error('the package database has pages of a wrong size')
