@@ -1,9 +1,8 @@
-import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
-import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type { CatalogueKind, CatalogueSources } from '../../cache/lists/catalogue-sources.ts'
+import { followKey } from '../../cache/follow-key.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
 import { CatalogueError } from '../../store/sqlite/catalogue-file.ts'
@@ -17,8 +16,6 @@ export interface ServedCataloguesOptions {
   readonly clock: Clock
   readonly log: Log
 }
-
-const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
 
 /** A catalogue that this process serves. The record may name a newer one: this one stays until that one is open. */
 interface ServedCatalogue<Kind extends CatalogueKind> {
@@ -52,7 +49,12 @@ export class ServedCatalogues {
    */
   serve(): () => Promise<void> {
     const stopping = new AbortController()
-    const following = this.#follow(stopping.signal)
+    const follower = {
+      key: cataloguesKey,
+      catchUp: (signal: AbortSignal) => this.#catchUp(signal),
+      failure: 'the catalogue cannot be loaded and is tried again',
+    }
+    const following = followKey(this.#options, follower, stopping.signal)
     return async () => {
       stopping.abort(new Error('the catalogues are closed'))
       await following
@@ -60,27 +62,6 @@ export class ServedCatalogues {
       this.#served = {}
       await closeAll(served)
     }
-  }
-
-  async #follow(signal: AbortSignal): Promise<void> {
-    const { cache, clock, log } = this.#options
-    const changed = new Alarm()
-    const forget = [cache.onKey((key) => (key === cataloguesKey ? changed.ring() : undefined)), cache.onReset(changed.ring)]
-    for (let failures = 0; !signal.aborted;) {
-      changed.arm()
-      try {
-        await this.#catchUp(signal)
-        failures = 0
-        await changed.until(Infinity, { clock, signal })
-      } catch (error) {
-        if (signal.aborted) break
-        failures += 1
-        const afterMs = backoffMs(backoff, failures)
-        log.error('the catalogue cannot be loaded and is tried again', { afterMs, error: errorText(error) })
-        await changed.within(afterMs, signal)
-      }
-    }
-    for (const end of forget) end()
   }
 
   #named(kind: CatalogueKind): PublishedCatalogue | undefined {

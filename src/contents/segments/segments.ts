@@ -1,13 +1,11 @@
 import { mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { hexOf, type Digest } from '../../base/digest.ts'
-import { errorText } from '../../base/error-text.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type {
   ContentsSource,
   ImageName,
@@ -19,6 +17,7 @@ import type {
   PackageVulnerability,
   ReadImage,
 } from '../../cache/lists/contents-source.ts'
+import { followKey } from '../../cache/follow-key.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import { fetchCatalogue } from '../../catalogue/index.ts'
 import type { Upstream } from '../../registry/index.ts'
@@ -40,7 +39,6 @@ export interface SegmentsOptions {
   readonly log: Log
 }
 
-const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
 const temporarySuffix = '.part'
 /** Age at which a file that a killed process left is removed, in milliseconds. */
 const abandonedMs = 24 * 3_600_000
@@ -123,7 +121,12 @@ export class Segments implements ContentsSource {
    */
   serve(): () => Promise<void> {
     const stopping = new AbortController()
-    const following = this.#follow(stopping.signal)
+    const follower = {
+      key: contentsKey,
+      catchUp: (signal: AbortSignal) => this.#catchUp(signal),
+      failure: 'the contents of images cannot be loaded and are tried again',
+    }
+    const following = followKey(this.#options, follower, stopping.signal)
     return async () => {
       stopping.abort(new Error('the contents are closed'))
       await following
@@ -193,27 +196,6 @@ export class Segments implements ContentsSource {
     if (this.#paths !== undefined) return this.#paths
     if ((storedContents(this.#options.cache.tables).record?.segments ?? []).length === 0) return []
     throw new DomainError(14, 'the contents of images are being loaded; try again', { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
-  }
-
-  async #follow(signal: AbortSignal): Promise<void> {
-    const { cache, clock, log } = this.#options
-    const changed = new Alarm()
-    const forget = [cache.onKey((key) => (key === contentsKey ? changed.ring() : undefined)), cache.onReset(changed.ring)]
-    for (let failures = 0; !signal.aborted;) {
-      changed.arm()
-      try {
-        await this.#catchUp(signal)
-        failures = 0
-        await changed.until(Infinity, { clock, signal })
-      } catch (error) {
-        if (signal.aborted) break
-        failures += 1
-        const afterMs = backoffMs(backoff, failures)
-        log.error('the contents of images cannot be loaded and are tried again', { afterMs, error: errorText(error) })
-        await changed.within(afterMs, signal)
-      }
-    }
-    for (const end of forget) end()
   }
 
   async #catchUp(signal: AbortSignal): Promise<void> {
