@@ -1,5 +1,6 @@
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { roleUid } from '../../support/test-server.ts'
+import { exampleVulnerability } from './example-image.ts'
 
 /** A request as the OpenAPI document describes it. */
 export interface ExampleRequest {
@@ -14,6 +15,8 @@ export interface ExampleStory {
   readonly demo: string
   /** The caller. */
   readonly owner: string
+  /** The digest of the image in the repo, once the repo exists. */
+  readonly digest: string
   /** Returns the uid in the answer to an operation. */
   uid(operationId: string): string
   /** Returns the answer to an operation. */
@@ -21,8 +24,6 @@ export interface ExampleStory {
 }
 
 type Step = readonly [operationId: string, request: (story: ExampleStory) => ExampleRequest]
-
-const digest = 'sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945'
 
 const at = (operationId: string) => (story: ExampleStory) => ({ path: { uid: story.uid(operationId) } })
 const among = (create: string, name: string) => (story: ExampleStory) => ({ query: { 'uidp.childrenOf': parentOf(story.uid(create)), name } })
@@ -104,15 +105,56 @@ const people: readonly Step[] = [
 const registry: readonly Step[] = [
   ['createRepo', (story) => ({ path: { uid: story.uid('createGroup') }, body: { name: 'cart' } })],
   ...readAndChange('Repo', { name: 'cart', change: { description: 'The cart of the shop' } }),
+  ['updateRepoReadme', (story) => ({ ...at('createRepo')(story), body: { content: '# The cart of the shop' } })],
   ['getRepoReadme', at('createRepo')],
-  ['createTag', (story) => ({ path: { uid: story.uid('createRepo') }, body: { name: '1.0', digest } })],
+  ['listMirrors', (story) => ({ path: { parent: story.uid('createRepo') } })],
+  ['createTag', (story) => ({ path: { uid: story.uid('createRepo') }, body: { name: 'stable', digest: story.digest } })],
   ['getTag', at('createTag')],
-  ['listTags', among('createTag', '1.0')],
-  ['restoreTag', (story) => ({ path: { repoUid: story.uid('createRepo') }, body: { tag: '1.0', digest } })],
-  ['listTagHistory', (story) => ({ path: { repoUid: story.uid('createRepo') }, query: { tag: '1.0' } })],
+  ['listTags', among('createTag', 'stable')],
+  ['restoreTag', (story) => ({ path: { repoUid: story.uid('createRepo') }, body: { tag: 'stable', digest: story.digest } })],
+  ['listTagHistory', (story) => ({ path: { repoUid: story.uid('createRepo') }, query: { tag: 'stable' } })],
   ['createPullPolicy', (story) => ({ path: { uid: story.uid('createGroup') }, body: { name: 'no-old-images', rules: [{ maxAgeDays: 30, mode: 'WARN' }] } })],
   ...readAndChange('PullPolicy', { plural: 'PullPolicies', name: 'no-old-images', change: { description: 'Images are at most 30 days old' } }),
 ]
+
+const ofImage = (story: ExampleStory): ExampleRequest => ({ path: { repoUid: story.uid('createRepo'), digest: story.digest } })
+
+/** A tag, and the day on which this runs. */
+const ofTag = (story: ExampleStory): ExampleRequest => {
+  const now = new Date().toISOString()
+  return { query: { imageRefs: `${story.uid('createRepo')}:1.0`, startTime: now, endTime: now } }
+}
+
+const images: readonly Step[] = [
+  ['getArchitectures', ofImage],
+  ['getSize', ofImage],
+  ['listPackages', ofImage],
+  ['listPackageImages', () => ({ query: { purl: 'pkg:apk/alpine/musl' } })],
+  ['listVulnerabilities', ofImage],
+  ['getVulnReport', ofImage],
+  ['listVulnReports', (story) => ({ path: { repoUid: story.uid('createRepo') }, query: { tag: '1.0' } })],
+  ['listScannerReports', ofImage],
+  ['listVulnCountReports', ofTag],
+  ['listCumulativeVulnCountReports', ofTag],
+  ['listResolvedVulnsReports', ofTag],
+  ['listEolTags', (story) => ({ path: { repoUid: story.uid('createRepo') }, query: { name: '1.0' } })],
+]
+
+const catalogues: readonly Step[] = [
+  ['listAdvisories', () => ({ query: { artifactNames: 'musl' } })],
+  ['getAdvisory', (story) => ({ path: { uid: uidIn(story.answer('listAdvisories')['advisories']) } })],
+  ['listDocuments', () => ({ query: { id: 'musl', cves: exampleVulnerability } })],
+  ['listVulnerabilityMetadata', () => ({ query: { id: exampleVulnerability } })],
+  ['listArtifacts', () => ({ query: { ecosystems: 'ECOSYSTEM_PYTHON', query: 'shop' } })],
+  ['getArtifactCount', () => ({ query: { ecosystems: 'ECOSYSTEM_PYTHON' } })],
+  ['listArtifactVersions', () => ({ path: { artifactId: 'python:shop-client' } })],
+]
+
+/** Returns the uid of the first record of a list. */
+function uidIn(list: JsonValue | undefined): string {
+  const [first] = (list ?? []) as JsonObject[] // the answer of a list
+  return String(first?.['uid'])
+}
 
 const events: readonly Step[] = [
   ['createSubscription', (story) => ({ path: { uid: story.uid('createGroup') }, body: { sink: 'https://hooks.shop.example/taproot' } })],
@@ -121,7 +163,9 @@ const events: readonly Step[] = [
   ['updateSubscription', (story) => ({ ...at('createSubscription')(story), body: { types: ['dev.taproot.registry.'] } })],
   ['pauseSubscription', (story) => ({ ...at('createSubscription')(story), body: {} })],
   ['resumeSubscription', (story) => ({ ...at('createSubscription')(story), body: {} })],
+  ['listDeliveries', at('createSubscription')],
+  ['listAuditEvents', (story) => ({ query: { resource: story.uid('createGroup'), method: 'taproot.iam.v2.GroupsService/CreateGroup' } })],
 ]
 
 /** One request for each operation that has an example, in an order that works. */
-export const exampleSteps: readonly Step[] = [...groups, ...access, ...people, ...registry, ...events]
+export const exampleSteps: readonly Step[] = [...groups, ...access, ...people, ...registry, ...images, ...catalogues, ...events]
