@@ -52,8 +52,9 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
         const credential = await endpoint.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
         caller = endpoint.callerOf(credential)
         const asked = { path, actions, scopes, credential, caller }
-        const admitted = decide(options, asked)
-        const image = accessOf(asked)?.image
+        const access = accessOf(asked)
+        const admitted = decide(options, asked, access)
+        const image = access?.image
         if (image !== undefined) await assertPartOf(options, { image, content, admitted }, presented.signal)
         return admitted
       } catch (error) {
@@ -136,10 +137,9 @@ async function assertPartOf(
     throw denied('the token is for one image only, and the request asks for something else')
 }
 
-/** Decides on a request as of one snapshot. Throws RegistryError. */
-function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedRequest {
+/** Decides on a request as of one snapshot. `access` is what its token grants. Throws RegistryError. */
+function decide(options: RegistryGateOptions, asked: RequestedAccess, access: TokenAccess | undefined): AdmittedRequest {
   const { path, actions, credential, caller } = asked
-  const access = accessOf(asked)
   if (credential.kind === 'registry' && access === undefined)
     throw denied('the token grants no access to this image: sign in for this image, and check your roles')
   const target = findRepository(options.services.cache.tables, path)

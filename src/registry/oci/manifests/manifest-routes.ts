@@ -78,7 +78,8 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
-  const warnings = [...(deprecated && tag !== undefined ? [deprecationWarning(repository, tag)] : []), ...(warning === undefined ? [] : [warning])]
+  const warnings = deprecated && tag !== undefined ? [deprecationWarning(repository, tag)] : []
+  if (warning !== undefined) warnings.push(warning)
   answerManifest(exchange, manifest, warnings)
   reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
@@ -115,7 +116,7 @@ function obeyed(
 }
 
 function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, warnings: readonly string[]): void {
-  const more = warnings.flatMap((warning) => ['Warning', warning])
+  const more = warnings.length === 0 ? [] : warnings.flatMap((warning) => ['Warning', warning])
   if (isUnchanged(exchange.header('if-none-match'), manifest.etag)) {
     exchange.send(304, ['ETag', manifest.etag, ...more])
     return
