@@ -32,20 +32,28 @@ export const misleading: readonly (readonly [string, Fault])[] = [
   ],
 ]
 
-/** Passes the next transaction that writes a key below `prefix` through `fault`, and all others to the real store. */
-export function failNext(server: TestServer, fault: Fault, prefix = ''): void {
+/** Passes all transactions of the server through `transact`, which gets the real store. Returns a function that ends this. */
+export function interceptTransactions(server: TestServer, transact: Fault): () => void {
   // Services are shared by reference.
   const services = server.running.engine.services as { store: Store }
   const real = services.store
-  const transact: Store['transact'] = (...call) => {
-    if (!call[0].writes.some(({ key }) => key.startsWith(prefix))) return real.transact(...call)
-    services.store = real
-    return fault(real, call)
-  }
   services.store = new Proxy(real, {
     get: (target, property) => {
-      const value: unknown = property === 'transact' ? transact : Reflect.get(target, property)
+      if (property === 'transact') return (...call: Parameters<Store['transact']>) => transact(real, call)
+      const value: unknown = Reflect.get(target, property)
       return typeof value === 'function' ? (value.bind(target) as unknown) : value
     },
+  })
+  return () => {
+    services.store = real
+  }
+}
+
+/** Passes the next transaction that writes a key below `prefix` through `fault`, and all others to the real store. */
+export function failNext(server: TestServer, fault: Fault, prefix = ''): void {
+  const end = interceptTransactions(server, (real, call) => {
+    if (!call[0].writes.some(({ key }) => key.startsWith(prefix))) return real.transact(...call)
+    end()
+    return fault(real, call)
   })
 }
