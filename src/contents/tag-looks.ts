@@ -1,18 +1,12 @@
-import { isBelow, trustedUid, type Uid } from '../base/uid.ts'
-import type { CachedRecord } from '../cache/records/cached-record.ts'
-import type { RecordTables } from '../cache/record-tables.ts'
+import type { Uid } from '../base/uid.ts'
+import type { RecordListener } from '../cache/record-tables.ts'
 import type { Services } from '../engine/services.ts'
-
-/** A tag of a repo, by its name. */
-export interface LookedTag {
-  readonly repo: Uid
-  readonly name: string
-}
+import { tagIn, tagsInTurns, TagWalks, type LookedTag, type TagPlace } from './tag-walks.ts'
 
 /** A tag to look at. */
 export interface TagLook {
   readonly tag: LookedTag
-  /** True if it changed just now: then an image that is not read yet will soon be. */
+  /** False in a look at all tags: then nothing is known of an image that is still not read. Else it will soon be. */
   readonly isChanged: boolean
 }
 
@@ -72,47 +66,19 @@ class WaitingTags {
   }
 }
 
-/** Returns the tag of a record. */
-function tagIn({ parent, name }: CachedRecord): LookedTag {
-  return { repo: trustedUid(parent), name }
+/** What else than its tags a job follows. */
+export interface FollowedChanges {
+  /** Returns the place whose tags are to be looked at after the change of a record. Undefined if it does not matter. */
+  readonly placeOf: (...change: Parameters<RecordListener>) => TagPlace | undefined
+  /** The least time between two looks at the tags of an organisation because of such changes, in milliseconds. */
+  readonly restMs: number
 }
 
-/** Returns the first tag below a group or repo after a uid. */
-function nextBelow(tables: RecordTables, place: Uid, after: Uid): CachedRecord | undefined {
-  const { byUid } = tables.table('Tag')
-  const next = byUid.at(byUid.rankBy(({ uid }) => uid <= after))
-  return next !== undefined && isBelow(next.uid, place) ? next : undefined
-}
-
-/** Yields the tags below a repo, also while tags come and go. */
-function* tagsBelow(tables: RecordTables, repo: Uid): Generator<LookedTag, void> {
-  for (let next = nextBelow(tables, repo, repo); next !== undefined; next = nextBelow(tables, repo, next.uid)) yield tagIn(next)
-}
-
-/** Yields all tags, one of each organisation in turn, also while tags come and go. */
-function* tagsInTurns(tables: RecordTables): Generator<LookedTag, void> {
-  const last = new Map<Uid, Uid>([...tables.table('Group').matching('parent', '/')].map(({ uid }) => [uid, uid]))
-  while (last.size > 0) {
-    for (const [root, after] of last) {
-      const next = nextBelow(tables, root, after)
-      if (next === undefined) last.delete(root)
-      else {
-        last.set(root, next.uid)
-        yield tagIn(next)
-      }
-    }
-  }
-}
-
-/** True for a change of a repo that matters. */
-type RepoChange = (old: CachedRecord, record: CachedRecord) => boolean
-
-/** The tags that a job of the active worker looks at: those that changed at once, and all of them when the job says so. */
+/** The tags that a job of the active worker looks at. Those that changed come at once, then those below places that changed. All of them come when the job says so. */
 export class TagLooks {
   readonly #services: Services
-  readonly #isRepoChange: RepoChange
-  /** Repos that changed. */
-  readonly #repos = new Set<Uid>()
+  readonly #placeOf: FollowedChanges['placeOf']
+  readonly #walks: TagWalks
   /** Tags that changed. */
   readonly #changed = new TagQueue()
   /** Tags about whose images more may become known. */
@@ -126,10 +92,10 @@ export class TagLooks {
   /** True if changes may have been missed: then all tags are to be looked at. */
   #isDue = true
 
-  /** `isRepoChange` says for which changes of a repo the job looks at its tags; by default, for none. */
-  constructor(services: Services, isRepoChange: RepoChange = () => false) {
+  constructor(services: Services, { placeOf, restMs }: FollowedChanges) {
     this.#services = services
-    this.#isRepoChange = isRepoChange
+    this.#placeOf = placeOf
+    this.#walks = new TagWalks(services.cache, services.clock, restMs)
   }
 
   /** True if changes may have been missed, so that `begin` is needed. */
@@ -146,7 +112,8 @@ export class TagLooks {
       cache.onRecord((kind, old, record) => {
         const changed = record ?? old
         if (kind === 'Tag' && changed !== undefined) this.#wake([tagIn(changed)])
-        if (kind === 'Repo' && old !== undefined && record !== undefined && this.#isRepoChange(old, record)) this.#repos.add(record.uid)
+        const place = this.#placeOf(kind, old, record)
+        if (place !== undefined) this.#walks.add(place)
       }),
       cache.onReset(() => (this.#isDue = true)),
     ]
@@ -158,29 +125,33 @@ export class TagLooks {
   /** Begins a look at all tags. */
   begin(): void {
     this.#isDue = false
-    this.#left = tagsInTurns(this.#services.cache.tables)
+    this.#left = tagsInTurns(this.#services.cache)
   }
 
-  /** Yields the tags to look at in this run: first those that changed, and those that failed in the run before. */
+  /** Yields the tags to look at in this run: first those that changed, and those that failed in the run before. Neither walks nor a look at all tags wait for each other. */
   *all(): Generator<TagLook, void> {
     this.#wake(this.#failed.takeAll())
-    for (;;) {
+    for (let isWalk = true; ; isWalk = !isWalk) {
       this.#wakeWaiting()
-      const changed = this.#changed.take()
-      if (changed !== undefined) {
-        yield { tag: changed, isChanged: true }
-        continue
-      }
-      const [repo] = this.#repos
-      if (repo !== undefined) {
-        this.#repos.delete(repo)
-        for (const tag of tagsBelow(this.#services.cache.tables, repo)) yield { tag, isChanged: true }
-        continue
-      }
-      const next = this.#left?.next()
-      if (next === undefined || next.done === true) return
-      yield { tag: next.value, isChanged: false }
+      const look = this.#nextChanged() ?? (isWalk ? (this.#nextOfWalks() ?? this.#nextOfAll()) : (this.#nextOfAll() ?? this.#nextOfWalks()))
+      if (look === undefined) return
+      yield look
     }
+  }
+
+  #nextChanged(): TagLook | undefined {
+    const tag = this.#changed.take()
+    return tag && { tag, isChanged: true }
+  }
+
+  #nextOfWalks(): TagLook | undefined {
+    const tag = this.#walks.next()
+    return tag && { tag, isChanged: true }
+  }
+
+  #nextOfAll(): TagLook | undefined {
+    const tag = this.#left?.next().value
+    return tag === undefined ? undefined : { tag, isChanged: false }
   }
 
   /** Looks at tags. If `work` rejects, they are looked at again in the next run, and the promise rejects with the same error. */

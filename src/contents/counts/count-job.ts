@@ -1,11 +1,12 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Digest } from '../../base/digest.ts'
+import { rootParent, trustedUid } from '../../base/uid.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 import { dayMs } from '../../catalogue/index.ts'
 import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import type { Services } from '../../engine/services.ts'
-import { tagNamed } from '../../registry/index.ts'
+import { publicRoot, tagNamed } from '../../registry/index.ts'
 import { entriesOf, pagesOf } from '../../store/pages.ts'
 import {
   countsKey,
@@ -23,13 +24,15 @@ import {
   type TagStates,
 } from './tag-month.ts'
 import { imageState } from './tag-state.ts'
-import { TagLooks, type TagLook } from '../tag-looks.ts'
+import { TagLooks, type FollowedChanges, type TagLook } from '../tag-looks.ts'
 import { changedEvent } from './changed-event.ts'
 
 /** How long states are kept, in months besides the current one. */
 const keptMonths = 13
 /** How often all tags are looked at, whatever changed, in milliseconds. */
 const lookEveryMs = 6 * 3_600_000
+/** The least time between two looks at the tags of an organisation because of hand-made advisories, in milliseconds. */
+const determinationsMs = 30_000
 /** Number of expired records that one transaction removes. */
 const expiredAtOnce = 100
 /** Number of times that a record is read again because it changed meanwhile. */
@@ -38,6 +41,16 @@ const maxAttempts = 3
 const turnKey = 'vulnerability counts'
 
 const gone: CountedState = { kind: 'gone' }
+
+/** Hand-made advisories count for the repos below their group, and those of the public organisation itself for all (docs/adr/0036). */
+function placeOfDetermination({ cache, settings }: Services): FollowedChanges['placeOf'] {
+  return (kind, old, record) => {
+    const changed = record ?? old
+    if (kind !== 'Advisory' || changed === undefined) return undefined
+    const group = trustedUid(changed.parent) // an advisory lies in a group
+    return group === publicRoot(cache.tables, settings.registry?.publicOrganization) ? rootParent : group
+  }
+}
 
 /** Records the vulnerabilities of each tag over time (docs/adr/0029). The active worker runs it. */
 export class VulnerabilityCounts {
@@ -48,7 +61,7 @@ export class VulnerabilityCounts {
 
   constructor(services: Services) {
     this.#services = services
-    this.#looks = new TagLooks(services)
+    this.#looks = new TagLooks(services, { placeOf: placeOfDetermination(services), restMs: determinationsMs })
   }
 
   /** Notes changes of tags from now on. Returns a function that ends this. */

@@ -8,7 +8,7 @@ import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import type { Services } from '../../engine/services.ts'
 import { EolTag_TagStatus as Status } from '../../gen/taproot/registry/v2/eol_tags_pb.ts'
 import { followLifeCycle, isDeprecatedByLifeCycle, mayDeprecate, tagNamed, tagOf } from '../../registry/index.ts'
-import { TagLooks, type TagLook } from '../tag-looks.ts'
+import { TagLooks, type FollowedChanges, type TagLook } from '../tag-looks.ts'
 import { dayText, eolStatuses, tagLifeCycles, type TagLifeCycle } from './life-cycles.ts'
 
 /** How often all tags are looked at, whatever changed, in milliseconds. */
@@ -29,10 +29,14 @@ interface FoundTag {
   readonly edition: string | undefined
 }
 
-/** True if a repo before and after a change has other rules on products. */
-function haveOtherRules(old: CachedRecord, record: CachedRecord): boolean {
-  const [before, after] = [old, record].map((one) => messageOf(one, 'Repo').productRules)
-  return JSON.stringify(before) !== JSON.stringify(after)
+/** Repos whose rules on products change. */
+const ruleChanges: FollowedChanges = {
+  restMs: 0,
+  placeOf: (kind, old, record) => {
+    if (kind !== 'Repo' || old === undefined || record === undefined) return undefined
+    const [before, after] = [old, record].map((one) => messageOf(one, 'Repo').productRules)
+    return JSON.stringify(before) === JSON.stringify(after) ? undefined : record.uid
+  },
 }
 
 function* batchesOf(looks: Iterable<TagLook>): Generator<readonly TagLook[], void> {
@@ -58,7 +62,7 @@ export class LifeCycleDeprecation {
   constructor(services: Services, { readsContents }: { readonly readsContents: boolean }) {
     this.#services = services
     this.#readsContents = readsContents
-    this.#looks = new TagLooks(services, haveOtherRules)
+    this.#looks = new TagLooks(services, ruleChanges)
   }
 
   /** Notes changes of tags from now on. Returns a function that ends this. */
