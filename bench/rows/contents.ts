@@ -1,4 +1,4 @@
-import { copyFile, writeFile, stat } from 'node:fs/promises'
+import { appendFile, copyFile, writeFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { digestOf } from '../../src/base/digest.ts'
 import { trustedUid } from '../../src/base/uid.ts'
@@ -92,7 +92,13 @@ interface ImportPlace {
 
 async function importAdvisories({ folder, file, isNew }: ImportPlace, documents: readonly object[]): Promise<void> {
   const path = join(folder, 'advisories.jsonl')
-  await writeFile(path, documents.map((document) => `${JSON.stringify(document)}\n`).join(''))
+  await writeFile(path, '')
+  // One text with all of them may be longer than a string can be.
+  const linesAtOnce = 10_000
+  for (let at = 0; at < documents.length; at += linesAtOnce) {
+    const lines = documents.slice(at, at + linesAtOnce).map((document) => `${JSON.stringify(document)}\n`)
+    await appendFile(path, lines.join(''))
+  }
   const options = { paths: [path], group, replace: false, nowMs: 1_767_225_600_000, onRefusal: () => undefined, onProgress: () => undefined }
   await importInto(async (kind) => ({ path: kind === 'advisories' ? file : join(folder, kind), isNew }), options, AbortSignal.timeout(3_600_000))
 }
