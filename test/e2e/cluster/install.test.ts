@@ -12,6 +12,7 @@ import { startIngressProxy, type IngressProxy } from './harness/ingress.ts'
 import { ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'
 import { pushProgramImage } from './harness/program-image.ts'
+import { startSigned } from './harness/signed-index.ts'
 import { image, ReleaseUser, served } from './harness/release-user.ts'
 import { shell } from './harness/shell.ts'
 import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages, valuesToTry, type Values } from './harness/release.ts'
@@ -175,6 +176,7 @@ describeWithCluster('a release in a cluster', () => {
     let home = ''
     beforeAll(async () => {
       edge = await startIngressProxy(cluster, release)
+      await cluster.addRegistry(hosts.registry, `http://${hosts.registry}`)
       home = await mkdtemp(join(tmpdir(), 'taproot-install-test-'))
       const config = { auths: { [hosts.registry]: { auth: await user.deployerLogin(hosts.registry) } } }
       await writeFile(join(home, 'config.json'), JSON.stringify(config))
@@ -199,7 +201,6 @@ describeWithCluster('a release in a cluster', () => {
     test('a release in a cluster lets a cluster pull with the Secret of a pull token, until the token is revoked', async () => {
       const name = `${hosts.registry}/acme/web/pause:1`
       await pushProgramImage({ name, programs: [requirePart('pause')] }, outside())
-      await cluster.addRegistry(hosts.registry, `http://${hosts.registry}`)
       await cluster.kubectl(['create', 'namespace', 'customer'])
       const pull = (pod: string, secret?: string): Promise<string> => {
         const container = { name: 'pause', image: name, imagePullPolicy: 'Always' }
@@ -230,5 +231,9 @@ describeWithCluster('a release in a cluster', () => {
       await pull('revoked', 'taproot-pull')
       await refused('revoked')
     })
+
+    // docs/images.md#signed-images
+    test('a release in a cluster lets a kubelet start what cosign signed as an index, and nothing else', () =>
+      startSigned({ cluster, user, registry: hosts.registry, options: outside() }))
   })
 })
