@@ -64,6 +64,15 @@ export async function takeCommandFolder(dataDir: string): Promise<CommandFolder>
   throw new SettingError('dataDir', dataDir, new Error(`${maxCommands} commands use it`))
 }
 
+/** Returns the name of the user that runs this process, or the id of a user without a name: containers often lack one. */
+function userName(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return String(process.getuid?.() ?? '')
+  }
+}
+
 /**
  * Runs a command and records it in the audit trail. The sink `log` writes to standard error, or in role `dev` to the server's log file. If
  * other sinks are too slow, the next command delivers the events. Throws SettingError before the command, or the errors of `work`.
@@ -85,7 +94,7 @@ export async function auditedCommand<T>({ config, role, log, method }: AuditedCo
     isGroup: () => false,
     closeMs,
   })
-  const line = { method: `cli/${method}`, transport: 'cli', operator: true, actorIssuer: hostname(), actorSubject: userInfo().username } as const
+  const line = { method: `cli/${method}`, transport: 'cli', operator: true, actorIssuer: hostname(), actorSubject: userName() } as const
   try {
     const result = await work()
     trail.record({ ...line, outcome: 'done' })

@@ -43,6 +43,21 @@ describeWithCluster('a one-node cluster', () => {
     expect(await runToEnd('write', write)).toBe('EROFS 65532\n')
   })
 
+  // docs/audit.md
+  test('a one-node cluster runs commands that leave audit events, as a user without a name', async () => {
+    const audited = script(
+      "import { readFileSync } from 'node:fs'",
+      "import { auditedCommand } from '/opt/taproot/src/server/audit/audited-command.ts'",
+      "import { loadConfig } from '/opt/taproot/src/config/load-config.ts'",
+      "const { config } = loadConfig({ env: { TAPROOT_DATA_DIR: '/var/lib/taproot' }, role: 'dev' })",
+      'const { error } = console',
+      "const command = { config, role: 'dev', log: { debug: error, info: error, warn: error, error }, method: 'example' }",
+      "console.log(await auditedCommand(command, async () => 'done'))",
+      'console.log(...readFileSync(\'/var/lib/taproot/taproot.log\', \'utf8\').match(/"actorSubject":"[^"]*"/g))',
+    )
+    expect(await runToEnd('audited', audited)).toBe('done\n"actorSubject":"65532"\n')
+  })
+
   test('a one-node cluster serves the command by the name of a Service, to pods and to the host', async () => {
     const container = {
       args: ['dev'],
