@@ -28,7 +28,9 @@ export async function importImages(cluster: Cluster): Promise<string> {
 /** Returns the values for trying out, with images and volumes of the node. `more` replaces top-level values. */
 export function valuesToTry(tag: string, more: Values = {}): Values {
   const bundled = (name: string): Values => ({ image: { repository: `taproot.test/${name}`, tag: '1', pullPolicy: 'Never' }, persistence: { size: '5Gi' } })
-  return { image: { repository: taprootImages[0], tag, pullPolicy: 'Never' }, etcd: bundled('etcd'), upstream: bundled('registry'), ...more }
+  // One principal sends the whole load of a test. On a slow machine, that takes more than the share of a principal.
+  const config = { rateLimit: { workMillisecondsPerSecond: 1_000, workBurstMilliseconds: 60_000 } }
+  return { image: { repository: taprootImages[0], tag, pullPolicy: 'Never' }, config, etcd: bundled('etcd'), upstream: bundled('registry'), ...more }
 }
 
 /** Installs or upgrades the release with a chart, by default that of this checkout. Returns the printed notes. Does not wait for pods. */
