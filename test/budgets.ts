@@ -68,7 +68,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   faults: 80,
   iam: 60,
   kubernetes: 215,
-  registry: 170,
+  registry: 185,
   server: 48,
   soak: 1,
   store: 25,

@@ -16,15 +16,15 @@ import {
   PullPolicySchema,
 } from '../../../../src/gen/taproot/registry/v2/pull_policies_pb.ts'
 import { makeImageWorld, pushManifest, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
-import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
-import { Authority, identity, newKeys, pemOf, signedBundle, signedPayload, type Signer } from '../../../registry/policies/signing.ts'
+import { descriptorOf, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
+import { bundleType, pushLayer, signatureLayouts } from '../../../registry/policies/push-signature.ts'
+import { Authority, identity, newKeys, pemOf, signedBundle, signedPayload } from '../../../registry/policies/signing.ts'
 import { slowness } from '../../../budgets.ts'
 import { longestTurn } from '../../../support/longest-turn.ts'
 import { freshName, makeMember } from '../../../support/test-server.ts'
 import { specSuite } from '../spec-suite.ts'
 
 const platform = { architecture: 'amd64', os: 'linux' }
-const bundleType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
 const hourMs = 3_600_000
 
 const authority = new Authority()
@@ -33,51 +33,6 @@ const trustedRootFile = join(folder, 'trusted_root.json')
 writeFileSync(trustedRootFile, JSON.stringify(await authority.trustedRoot()))
 afterAll(() => rm(folder, { recursive: true }))
 afterEach(() => void vi.restoreAllMocks())
-
-interface PushedLayer {
-  readonly bytes: Buffer
-  readonly mediaType: string
-  /** More fields of the manifest, and the annotations of the layer. */
-  readonly more: JsonObject
-  /** How often the layer is in the manifest. */
-  readonly copies?: number
-}
-
-/** Pushes a manifest with one layer. Returns it. */
-async function pushLayer(world: ImageWorld, reference: string, layer: PushedLayer): Promise<TestManifest> {
-  const { bytes, mediaType, more, copies = 1 } = layer
-  const config = Buffer.from(JSON.stringify({ salt: randomBytes(8).toString('hex') }))
-  await withRegistry(world, async (client) => {
-    for (const one of [config, bytes]) await client.putBlob(world.path, one)
-  })
-  const { annotations = {}, ...fields } = more
-  const manifest = manifestOf({
-    ...{ schemaVersion: 2, mediaType: imageType },
-    config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digestOf(config), size: config.length },
-    layers: Array.from({ length: copies }, (_, at) => ({
-      mediaType,
-      digest: digestOf(bytes),
-      size: bytes.length,
-      annotations: { ...(annotations as JsonObject), at: String(at) },
-    })),
-    ...fields,
-  })
-  await pushManifest(world, reference === '' ? manifest.digest : reference, manifest)
-  return manifest
-}
-
-/** How signatures are stored. Each signs an image with what says `digest`, by default its own. */
-const layouts = {
-  'a referrer': async (world: ImageWorld, image: TestManifest, signer: Signer, digest: string = image.digest): Promise<TestManifest> => {
-    const bytes = await signedBundle(signer, { digest })
-    return pushLayer(world, '', { bytes, mediaType: bundleType, more: { artifactType: bundleType, subject: descriptorOf(image) as JsonObject } })
-  },
-  'a tag': async (world: ImageWorld, image: TestManifest, signer: Signer, digest: string = image.digest): Promise<TestManifest> => {
-    const { payload, annotations } = await signedPayload(signer, { digest })
-    const mediaType = 'application/vnd.dev.cosign.simplesigning.v1+json'
-    return pushLayer(world, `sha256-${hexOf(image.digest)}.sig`, { bytes: payload, mediaType, more: { annotations } })
-  },
-} as const
 
 specSuite(
   'required signatures',
@@ -107,7 +62,7 @@ specSuite(
     const remove = (world: ImageWorld, { digest }: TestManifest): Promise<Answer> =>
       withRegistry(world, (client) => client.send('DELETE', `/v2/${world.path}/manifests/${digest}`))
 
-    for (const [layout, signWith] of Object.entries(layouts)) {
+    for (const [layout, signWith] of Object.entries(signatureLayouts)) {
       // docs/spec/registry.md#pull-policies
       test(`a signature in ${layout} counts for the next pull, and no longer once it is removed`, async () => {
         const { world, reader, image } = await makeWorld()
@@ -149,7 +104,7 @@ specSuite(
       const { world, reader, image: unsigned } = await makeWorld()
       const keys = newKeys()
       const uid = await create(world, requiring({ keys: [pemOf(keys)] }))
-      for (const [layout, signWith] of Object.entries(layouts)) {
+      for (const [layout, signWith] of Object.entries(signatureLayouts)) {
         // Signed after its push, and before that, as an image is that another tag has.
         const [late, early] = [await pushNew(world, 'moving'), await pushNew(world, '')]
         expect([layout, await statusOf(reader, 'moving')]).toEqual([layout, 403])
@@ -180,7 +135,7 @@ specSuite(
       const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [{ ...descriptorOf(image), platform }] })
       await pushManifest(world, 'all', index)
       expect([await statusOf(reader, 'all'), await statusOf(reader, image.digest)]).toEqual([403, 403])
-      const signature = await layouts['a referrer'](world, index, { keys })
+      const signature = await signatureLayouts['a referrer'](world, index, { keys })
       expect([await statusOf(reader, 'all'), await statusOf(reader, index.digest), await statusOf(reader, image.digest)]).toEqual([200, 200, 200])
       expect(await statusOf(reader, 'v1')).toBe(403)
       expect(await statusOf(reader, signature.digest)).toBe(200)
@@ -269,7 +224,7 @@ specSuite(
     const startTrial = async () => {
       const { world, image } = await makeWorld()
       const keys = newKeys()
-      await layouts['a referrer'](world, image, { keys })
+      await signatureLayouts['a referrer'](world, image, { keys })
       const { content, pullTrials } = spec.server.running.engine.services
       if (content === undefined || pullTrials === undefined) throw new Error('the server has no content')
       const { promise: isReading, resolve } = Promise.withResolvers<void>()
@@ -329,7 +284,7 @@ specSuite(
       const { world, reader, image } = await makeWorld()
       const keys = newKeys()
       await create(world, requiring({ keys: [pemOf(keys)] }))
-      await layouts['a referrer'](world, image, { keys })
+      await signatureLayouts['a referrer'](world, image, { keys })
       const { content } = spec.server.running.engine.services
       if (content === undefined) throw new Error('the server has no content')
       const reads = vi.spyOn(content, 'readBlob')
@@ -337,7 +292,7 @@ specSuite(
         for (let time = 0; time < 5; time++) expect(await statusOf(reader, 'v1')).toBe(200)
         expect(reads.mock.calls.filter(([repo]) => repo === world.repo)).toHaveLength(1)
         // The signature of another image makes the registry look again, and read nothing again.
-        await layouts['a referrer'](world, await pushNew(world, 'v2'), { keys })
+        await signatureLayouts['a referrer'](world, await pushNew(world, 'v2'), { keys })
         expect(await statusOf(reader, 'v1')).toBe(200)
         expect(reads.mock.calls.filter(([repo]) => repo === world.repo)).toHaveLength(1)
       } finally {

@@ -76,8 +76,8 @@ async function makePullSecret({ cluster, user, registry, options }: SignedPulls,
 }
 
 /**
- * Lets a group require signatures of cosign, and pods pull two indexes, one of them signed. The kubelet pulls the image of an index by digest. Fails unless
- * pods of the signed one run, by tag and by the digest of its image, and those of the other one are refused until it is signed, too.
+ * Lets a group require signatures of cosign, and pods pull two indexes, one of them signed. The kubelet pulls the image of an index by digest. Pods of the
+ * signed one must run, by tag and by the digest of its image. Those of the other one must be refused until it is signed, too.
  */
 export async function startSigned(pulls: SignedPulls): Promise<void> {
   const { cluster, user, options } = pulls
