@@ -23,4 +23,4 @@ export { deleteCatalogue, fetchCatalogue, pushCatalogue } from './publish/artifa
 export type { PublishedCatalogue } from './publish/catalogue-record.ts'
 export { readVectors, severityOf } from './exports/cvss-scores.ts'
 export { exportRoutes } from './exports/export-routes.ts'
-export type { OsvFacts, OsvRange, OsvVersions } from './advisories/osv-facts.ts'
+export type { ArtifactImage, OsvFacts, OsvRange, OsvVersions } from './advisories/osv-facts.ts'

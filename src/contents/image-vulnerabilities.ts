@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import { DomainError } from '../base/errors.ts'
 import { RecentMap } from '../base/recent-map.ts'
 import type { TaskTurn } from '../base/task-thread.ts'
@@ -15,7 +16,7 @@ import {
 import { OwnAdvisories } from '../catalogue/index.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { Services } from '../engine/services.ts'
-import { heldManifest, platformImages, publicRoot } from '../registry/index.ts'
+import { heldManifest, pathOf, platformImages, publicRoot } from '../registry/index.ts'
 import { bytesOfAnswer } from './matching/match-bytes.ts'
 import { PackageMatches } from './matching/package-matches.ts'
 
@@ -31,6 +32,8 @@ const answerBytes = 1_000
 /** What is found for the images of one repo. */
 interface VulnerabilityQuery {
   readonly images: readonly ReadImage[]
+  /** The index that contains them all. It counts also before it was read. Undefined if none is known. */
+  readonly index?: string | undefined
   readonly states: readonly VulnerabilityState[]
 }
 
@@ -42,6 +45,11 @@ export function groupsFor({ cache: { tables }, settings }: Services, repo: Uid):
   const shared = publicRoot(tables, settings.registry?.publicOrganization)
   const groups = new Set([...lineage(repo), ...(shared === undefined ? [] : [shared])])
   return [...groups].filter((group) => tables.get('Group', group) !== undefined).sort()
+}
+
+/** Returns the host and path of a repo, by which statements name its images. */
+function addressOf({ cache: { tables }, settings }: Services, repo: Uid): string {
+  return `${settings.registry?.host ?? ''}/${pathOf(tables, repo) ?? ''}`.toLowerCase()
 }
 
 /**
@@ -57,35 +65,35 @@ export async function findVulnerabilities(services: Services, query: Vulnerabili
   const known = answers.get(source) ?? new RecentMap(rememberedBytes, (found) => answerBytes + bytesOfAnswer(found))
   answers.set(source, known)
   const { tables } = services.cache
-  const key = JSON.stringify([
-    groups,
-    OwnAdvisories.changesIn(tables, groups),
-    query.states,
-    query.images.map(({ repo, digest, readMs }) => [repo, digest, readMs]),
-  ])
+  const address = addressOf(services, first.repo)
+  const about = query.images.map(({ repo, digest, readMs, indexes }) => [repo, digest, readMs, indexes])
+  // A strong hash: an image may be in many indexes.
+  const key = hash('sha256', JSON.stringify([groups, OwnAdvisories.changesIn(tables, groups), query.states, address, query.index, about]), 'base64')
   const remembered = known.get(key)
   if (remembered !== undefined) return remembered
   const matches = new PackageMatches({ contents: imageContents, source, groups, own: OwnAdvisories.in(tables, groups) })
-  const found = await compared({ imageContents, matches }, query, turn)
+  const found = await compared({ imageContents, matches, address }, query, turn)
   known.set(key, found)
   return found
 }
 
 /** Compares the packages of images with advisories. */
 async function compared(
-  { imageContents, matches }: { readonly imageContents: ContentsSource; readonly matches: PackageMatches },
-  { images, states }: VulnerabilityQuery,
+  { imageContents, matches, address }: { readonly imageContents: ContentsSource; readonly matches: PackageMatches; readonly address: string },
+  { images, states, index }: VulnerabilityQuery,
   turn: TaskTurn,
 ): Promise<PackageVulnerability[]> {
   if (images.reduce((sum, { packages }) => sum + packages, 0) > maxPackages) throw tooLarge(`the images have more than ${maxPackages} packages`)
   const found: PackageVulnerability[] = []
-  for (const { repo, digest, distribution } of images) {
+  for (const { repo, digest, distribution, indexes, platform } of images) {
+    const digests = [...new Set([digest, ...indexes, ...(index === undefined ? [] : [index])])].sort()
+    const image = { digests, address, architecture: platform.split('/')[1] ?? '' }
     const query = { images: [{ repo, digest }], names: [], types: [], text: '', skip: 0, limit: packagesTogether }
     for (let after: ListedPackage | undefined; ;) {
       const { packages } = await imageContents.packages({ ...query, after }, turn)
       after = packages.at(-1)
       if (after === undefined) break
-      const some = await matches.in({ packages, distribution, states }, turn)
+      const some = await matches.in({ packages, distribution, states, image }, turn)
       if (some === undefined) throw tooLarge(`a package of ${digest} has too many advisories`)
       found.push(...some)
       if (found.length > maxVulnerabilities) throw tooLarge(`the images have more than ${maxVulnerabilities} vulnerabilities`)
@@ -110,6 +118,6 @@ export async function vulnerabilitiesIn(services: Services, image: ImageName, tu
   if (images.length === 0) return undefined
   const read = (await services.imageContents?.imagesAmong(images, turn)) ?? []
   if (read.length < images.length || read.some(({ problem }) => problem !== '')) return undefined
-  const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)
+  const found = await findVulnerabilities(services, { images: read, index: image.digest, states: vulnerabilityStates.slice(0, 2) }, turn)
   return [...new Map(found.map(({ id, aliases }) => [id, { id, aliases }])).values()]
 }

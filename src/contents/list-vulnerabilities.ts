@@ -26,7 +26,7 @@ export const listVulnerabilities: Handler = async (services, context, message) =
   const { key, restarted } = await openPage(services, context, { text: request.pageToken, queryHash })
   const turn = turnOf(context)
   const images = wanted.flatMap((image) => read.get(image.digest) ?? [])
-  const found = (await findVulnerabilities(services, { images, states: asked }, turn)).filter(
+  const found = (await findVulnerabilities(services, { images, index: digest, states: asked }, turn)).filter(
     (one) => severityLevels.length === 0 || severityLevels.includes(severityLevel(one)),
   )
   const after = key?.map(String)

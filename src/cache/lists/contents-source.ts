@@ -49,6 +49,18 @@ export interface ContentsFacts {
 export interface ReadImage extends ImageName, ContentsFacts {
   /** The number of its packages. */
   readonly packages: number
+  /** The SHA-256 digests of the indexes that it is in, at most 1,000, as far as they were read. */
+  readonly indexes: readonly Digest[]
+}
+
+/** An image, as statements about its packages name it (docs/adr/0045). */
+export interface StatedImage {
+  /** Its own, and those of the indexes that it is in. */
+  readonly digests: readonly string[]
+  /** The host and path of its repository, in lower case. */
+  readonly address: string
+  /** For example `amd64`; empty if it is unknown. */
+  readonly architecture: string
 }
 
 /** A vulnerability in an image, by its id and its other names. */
@@ -163,6 +175,16 @@ export interface MatchQuestion {
   readonly advisories: readonly PackageAdvisory[]
   /** Only vulnerabilities in these states. */
   readonly states: readonly VulnerabilityState[]
+  /** The image that has the packages: statements about it count too. Undefined for what holds in all images. */
+  readonly image?: StatedImage | undefined
+}
+
+/** What advisories say about packages. */
+export interface MatchAnswer {
+  /** In the order of the packages, and then of ids. */
+  readonly vulnerabilities: readonly PackageVulnerability[]
+  /** For each package the digests of images that statements about it name, each once. */
+  readonly images: readonly (readonly string[])[]
 }
 
 /** A vulnerability in a package of an image. */
@@ -199,5 +221,5 @@ export interface ContentsSource {
   /** Resolves with the names by which advisories of packages are found. */
   namesOf(question: Pick<MatchQuestion, 'packages' | 'distribution'>, turn: TaskTurn): Promise<readonly string[]>
   /** Resolves with the vulnerabilities in packages. */
-  match(question: MatchQuestion, turn: TaskTurn): Promise<readonly PackageVulnerability[]>
+  match(question: MatchQuestion, turn: TaskTurn): Promise<MatchAnswer>
 }

@@ -18,10 +18,20 @@ export interface OsvVersions {
   readonly versions: readonly string[]
 }
 
-/** What exports in OSV form need of an advisory that the API does not show. Catalogues have it as JSON. */
+/** An image that a document names by its digest, or an index of images. */
+export interface ArtifactImage {
+  /** For example `sha256:…`. */
+  readonly digest: string
+  /** The host and path of its repository, in lower case. Absent if the document names none. */
+  readonly repository?: string
+}
+
+/** What exports in OSV form and comparisons with packages need of an advisory that the API does not show. Catalogues have it as JSON. */
 export interface OsvFacts {
   /** The ecosystem of a package whose identifier does not name one. */
   readonly ecosystem?: string
   /** What an OSV document said about the package. */
   readonly affected?: readonly OsvVersions[]
+  /** The artifact, if it is an image that is named by its digest. */
+  readonly image?: ArtifactImage
 }

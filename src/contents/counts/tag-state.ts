@@ -64,7 +64,7 @@ export async function imageState(services: Services, { repo, digest }: ImageName
     const read = (await services.imageContents?.imagesAmong(names, turn)) ?? []
     if (read.some(({ problem }) => problem !== '')) return unknown
     if (read.length < names.length) return 'pending'
-    const found = await findVulnerabilities(services, { images: read, states: vulnerabilityStates.slice(0, 2) }, turn)
+    const found = await findVulnerabilities(services, { images: read, index: digest, states: vulnerabilityStates.slice(0, 2) }, turn)
     return knownState(worstSeverities(found), sizeOf(images), { digest, aliases: aliasesOf(found) })
   } catch (error) {
     // The image was deleted meanwhile (5), or is too large to compare (9).

@@ -1,7 +1,7 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { baseOf, ecosystemOfPackages, nameForm, orderOfType, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import type { ReadVersion, VersionOrder } from '../../base/versions/version-order.ts'
-import type { OsvFacts } from '../../catalogue/index.ts'
+import type { ArtifactImage, OsvFacts } from '../../catalogue/index.ts'
 import { ReviewState, type Advisory, type AdvisoryEvent } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { sourceEcosystems } from './distributions.ts'
 import { affectedVersionsOf, type AffectedVersions } from './ranges.ts'
@@ -23,6 +23,8 @@ export interface ReadAdvisory {
   readonly only: ReadVersion | undefined
   /** The artifact that the package is a part of. Undefined for statements about the package itself. */
   readonly artifact: { readonly type: string; readonly name: string } | undefined
+  /** This artifact, if it is an image that is named by its digest. */
+  readonly image: ArtifactImage | undefined
   /** The newest approved event. Undefined if there is none. */
   readonly newest: AdvisoryEvent['type'] | undefined
   /** The time of that event in milliseconds since 1970; 0 if it has none. */
@@ -93,6 +95,7 @@ export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvi
     order,
     only,
     artifact: artifactName === componentName && artifactType === componentType ? undefined : { type: artifactType, name: artifactName },
+    image: facts.image,
     newest: last?.type,
     newestMs: last === undefined ? 0 : timeOf(last),
     fixes: fixesIn(newest).flatMap((text) => order.read(text) ?? []),

@@ -7,7 +7,8 @@ const textBytes = 40
 /** A vulnerability in a package, whichever image has the package. */
 export type PackageMatch = Omit<PackageVulnerability, 'found'>
 
-function bytesOf(texts: readonly string[]): number {
+/** Returns the bytes that texts take in memory at most. */
+export function bytesOf(texts: readonly string[]): number {
   // A text takes one or two bytes for each character.
   return texts.reduce((sum, { length }) => sum + textBytes + 2 * length, 0)
 }

@@ -1,8 +1,8 @@
 import { fromBinary } from '@bufbuild/protobuf'
-import type { MatchQuestion, PackageVulnerability } from '../../cache/lists/contents-source.ts'
+import type { MatchAnswer, MatchQuestion, PackageVulnerability } from '../../cache/lists/contents-source.ts'
 import type { OsvFacts } from '../../catalogue/index.ts'
 import { AdvisorySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import { readAdvisory, type ReadAdvisory } from './advisory.ts'
+import { isAbout, readAdvisory, type ReadAdvisory } from './advisory.ts'
 import { matchPackage } from './match.ts'
 import { subjectOf } from './subject.ts'
 
@@ -26,18 +26,20 @@ function byKey({ advisories }: MatchQuestion): ReadonlyMap<string, ReadAdvisory[
   return found
 }
 
-/** Returns the vulnerabilities in packages, in the order of the packages and then of ids. */
-export function vulnerabilitiesOfPackages(question: MatchQuestion): PackageVulnerability[] {
-  const { packages, distribution, states } = question
+/** Returns the vulnerabilities in packages. */
+export function vulnerabilitiesOfPackages(question: MatchQuestion): MatchAnswer {
+  const { packages, distribution, states, image } = question
   const known = byKey(question)
-  return packages.flatMap((found) => {
+  const vulnerabilities: PackageVulnerability[] = []
+  const images: string[][] = []
+  for (const found of packages) {
     const subject = subjectOf(found, distribution)
-    const matches = matchPackage(
-      subject,
-      subject.keys.flatMap((key) => known.get(key) ?? []),
-    )
-    return matches
-      .filter(({ state }) => states.includes(state))
-      .map(({ why: { rule, advisory, author, note }, ...match }) => ({ ...match, found, rule, advisory, author, note }))
-  })
+    const advisories = subject.keys.flatMap((key) => known.get(key) ?? [])
+    for (const { why, ...match } of matchPackage(subject, advisories, { image })) {
+      const { rule, advisory, author, note } = why
+      if (states.includes(match.state)) vulnerabilities.push({ ...match, found, rule, advisory, author, note })
+    }
+    images.push([...new Set(advisories.flatMap((read) => (read.image !== undefined && isAbout(read, subject) ? [read.image.digest] : [])))])
+  }
+  return { vulnerabilities, images }
 }

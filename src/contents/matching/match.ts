@@ -2,7 +2,7 @@ import { compareTexts } from '../../base/versions/version-order.ts'
 import type { AdvisoryEvent_FalsePositiveDetermination_Type as FalsePositive, Severity } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { isAbout, versionFor, type ReadAdvisory } from './advisory.ts'
 import { answerOf } from './ranges.ts'
-import { vulnerabilityStates, type VulnerabilityState } from '../../cache/lists/contents-source.ts'
+import { vulnerabilityStates, type StatedImage, type VulnerabilityState } from '../../cache/lists/contents-source.ts'
 import { verdictOf, weights, type RuleName, type Verdict } from './rules.ts'
 import type { MatchSubject } from './subject.ts'
 
@@ -34,12 +34,20 @@ export interface Match {
 
 /** Where a package is. */
 export interface MatchPlace {
-  /** The artifacts that the package is a part of, such as the image, as advisories name them. */
-  readonly artifacts?: readonly { readonly type: string; readonly name: string }[]
+  /** The image that has the package. Undefined for what holds in all images. */
+  readonly image?: StatedImage | undefined
+}
+
+/** True if an advisory about a part of an image names this one: by digest, and by its repository and architecture if it says them. */
+function namesImage({ image: named, advisory: { artifactName, artifactArchitecture } }: ReadAdvisory, image: StatedImage | undefined): boolean {
+  if (named === undefined || image === undefined || !image.digests.includes(named.digest)) return false
+  if (named.repository !== undefined && named.repository !== image.address) return false
+  if (artifactArchitecture !== '' && artifactArchitecture !== image.architecture) return false
+  return artifactName.toLowerCase() === image.address.slice(image.address.lastIndexOf('/') + 1)
 }
 
 /** Returns what an advisory says about a package. Undefined if it says nothing. */
-function verdictFor(read: ReadAdvisory, subject: MatchSubject, { artifacts = [] }: MatchPlace): Verdict | undefined {
+function verdictFor(read: ReadAdvisory, subject: MatchSubject, { image }: MatchPlace): Verdict | undefined {
   if (!isAbout(read, subject)) return undefined
   const version = versionFor(read, subject)
   const { artifact, affected, order } = read
@@ -47,7 +55,7 @@ function verdictFor(read: ReadAdvisory, subject: MatchSubject, { artifacts = [] 
     read,
     version,
     parsed: version.in(order),
-    isOfArtifact: artifact === undefined || artifacts.some(({ type, name }) => type === artifact.type && name === artifact.name),
+    isOfArtifact: artifact === undefined || namesImage(read, image),
     range: affected === undefined ? undefined : answerOf(affected, version),
   })
 }

@@ -3,9 +3,9 @@ import { RecentMap } from '../../base/recent-map.ts'
 import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
-import type { ContentsSource, ListedPackage, MatchQuestion, PackageVulnerability } from '../../cache/lists/contents-source.ts'
+import type { ContentsSource, ListedPackage, MatchAnswer, MatchQuestion, PackageVulnerability } from '../../cache/lists/contents-source.ts'
 import type { OwnAdvisories } from '../../catalogue/index.ts'
-import { bytesOfMatches, type PackageMatch } from './match-bytes.ts'
+import { bytesOf, bytesOfMatches, type PackageMatch } from './match-bytes.ts'
 
 /** The most bytes of advisories that are compared together. */
 const maxAdvisoryBytes = 64 * 1024 * 1024
@@ -25,19 +25,28 @@ export interface AdvisoriesInUse {
 /** Packages to compare: MatchQuestion without advisories. */
 type Question = Omit<MatchQuestion, 'advisories'>
 
-/** What was found by catalogue. Another catalogue is another source. */
-const remembered = new WeakMap<object, RecentMap<string, readonly PackageMatch[]>>()
+/** What is known of a package: in all images, or in one. */
+interface MatchedPackage {
+  readonly matches: readonly PackageMatch[]
+  /** The digests of images that statements about the package name (docs/adr/0045). */
+  readonly images: readonly string[]
+}
 
-/** Compares packages with advisories, each package once for all images that have it (docs/adr/0043). */
+const nothing: MatchedPackage = { matches: [], images: [] }
+
+/** What was found by catalogue. Another catalogue is another source. */
+const remembered = new WeakMap<object, RecentMap<string, MatchedPackage>>()
+
+/** Compares packages with advisories, each package once for all images that have it (docs/adr/0043), and again for each image that statements about it name. */
 export class PackageMatches {
   readonly #use: AdvisoriesInUse
-  readonly #known: RecentMap<string, readonly PackageMatch[]>
+  readonly #known: RecentMap<string, MatchedPackage>
   readonly #groups: readonly Uid[]
 
   constructor(use: AdvisoriesInUse) {
     this.#use = use
     const { source, groups } = use
-    this.#known = remembered.get(source) ?? new RecentMap(rememberedBytes, (found) => packageBytes + bytesOfMatches(found))
+    this.#known = remembered.get(source) ?? new RecentMap(rememberedBytes, ({ matches, images }) => packageBytes + bytesOfMatches(matches) + bytesOf(images))
     remembered.set(source, this.#known)
     // Repos of several groups share what is found in the groups that have advisories.
     const withAdvisories = new Set(source.groups())
@@ -45,33 +54,47 @@ export class PackageMatches {
   }
 
   /** Resolves with the vulnerabilities in the packages, in their order; undefined if one of them has more than 64 MiB of advisories. */
-  async in(question: Question, turn: TaskTurn): Promise<PackageVulnerability[] | undefined> {
+  async in({ image, ...question }: Question, turn: TaskTurn): Promise<PackageVulnerability[] | undefined> {
     const { packages } = question
-    const about = JSON.stringify([this.#groups, this.#use.own.edition, question.distribution, question.states])
-    const keys = packages.map((found) => keyOf(about, found))
-    const matches = new Map<string, readonly PackageMatch[]>()
+    const found = await this.#matches(question, turn)
+    if (found === undefined) return undefined
+    const digests = new Set(image?.digests)
+    // Few packages: only these are compared for the image alone.
+    const stated = packages.filter((_, at) => found[at]?.images.some((digest) => digests.has(digest)) === true)
+    const ofImage = stated.length === 0 ? [] : await this.#matches({ ...question, packages: stated, image }, turn)
+    if (ofImage === undefined) return undefined
+    const replaced = new Map(stated.map((one, at) => [one, ofImage[at]]))
+    return packages.flatMap((one, at) => (replaced.get(one) ?? found[at])?.matches.map((match) => ({ ...match, found: one })) ?? [])
+  }
+
+  /** Resolves with what is known of each package, in their order. */
+  async #matches(question: Question, turn: TaskTurn): Promise<MatchedPackage[] | undefined> {
+    const { packages, distribution, states, image } = question
+    const about = JSON.stringify([this.#groups, this.#use.own.edition, distribution, states, image])
+    const keys = packages.map((one) => keyOf(about, one))
+    const matches = new Map<string, MatchedPackage>()
     const unknown = new Map<string, ListedPackage>()
-    for (const [at, found] of packages.entries()) {
+    for (const [at, one] of packages.entries()) {
       const key = keys[at] ?? ''
       const known = this.#known.get(key)
-      if (known === undefined) unknown.set(key, found)
+      if (known === undefined) unknown.set(key, one)
       else matches.set(key, known)
     }
     const compared = await this.#compare({ ...question, packages: [...unknown.values()] }, turn)
     if (compared === undefined) return undefined
-    const byPackage = Map.groupBy(compared, ({ found }) => keyOf(about, found))
-    for (const key of unknown.keys()) {
-      const found = (byPackage.get(key) ?? []).map(({ found: _, ...match }) => match)
-      this.#known.set(key, found)
-      matches.set(key, found)
+    const byPackage = Map.groupBy(compared.vulnerabilities, ({ found }) => keyOf(about, found))
+    for (const [at, key] of [...unknown.keys()].entries()) {
+      const one = { matches: (byPackage.get(key) ?? []).map(({ found: _, ...match }) => match), images: compared.images[at] ?? [] }
+      this.#known.set(key, one)
+      matches.set(key, one)
     }
-    return packages.flatMap((found, at) => (matches.get(keys[at] ?? '') ?? []).map((match) => ({ ...match, found })))
+    return keys.map((key) => matches.get(key) ?? nothing)
   }
 
   /** Compares packages together, or in halves if they have too many advisories. */
-  async #compare(question: Question, turn: TaskTurn): Promise<readonly PackageVulnerability[] | undefined> {
+  async #compare(question: Question, turn: TaskTurn): Promise<MatchAnswer | undefined> {
     const { packages, distribution } = question
-    if (packages.length === 0) return []
+    if (packages.length === 0) return { vulnerabilities: [], images: [] }
     const { contents, source, own } = this.#use
     const names = await contents.namesOf({ packages, distribution }, turn)
     const made = await own.ofPackages(names, maxAdvisoryBytes)
@@ -81,7 +104,7 @@ export class PackageMatches {
     const middle = packages.length >> 1
     const first = await this.#compare({ ...question, packages: packages.slice(0, middle) }, turn)
     const second = first && (await this.#compare({ ...question, packages: packages.slice(middle) }, turn))
-    return first && second && [...first, ...second]
+    return first && second && { vulnerabilities: [...first.vulnerabilities, ...second.vulnerabilities], images: [...first.images, ...second.images] }
   }
 }
 

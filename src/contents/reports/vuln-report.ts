@@ -62,7 +62,7 @@ export interface ReportedImages extends NamedImages {
 /** Resolves with the report about images, as the catalogues say now. Rejects with code 9 ANSWER_TOO_LARGE, and with code 14 while the process still loads its data. */
 export async function vulnReport(services: Services, { repo, digest, wanted, read }: ReportedImages, turn: TaskTurn): Promise<VulnReport> {
   const images = wanted.flatMap((image) => read.get(image.digest) ?? [])
-  const found = [...(await findVulnerabilities(services, { images, states: vulnerabilityStates.slice(0, 2) }, turn))]
+  const found = [...(await findVulnerabilities(services, { images, index: digest, states: vulnerabilityStates.slice(0, 2) }, turn))]
   if (found.length > maxMatches) throw answerTooLarge(vulnReportTooLarge)
   const ids = [...new Set(found.map(({ id }) => id))]
   const metadata = new Map<string, VulnerabilityMetadata>()

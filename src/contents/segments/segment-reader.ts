@@ -18,7 +18,7 @@ import { isFound, purlFilter, type PurlFilter } from '../package-url.ts'
 import { segmentTables } from './segment-tables.ts'
 
 /** An image in the newest segment that has it. */
-interface PlacedImage extends ReadImage {
+interface PlacedImage extends Omit<ReadImage, 'indexes'> {
   readonly database: DatabaseSync
   readonly id: number
 }
@@ -55,6 +55,9 @@ function byPlace(one: ListedPackage, other: ListedPackage): number {
   return 0
 }
 
+/** The most indexes of an image. Who may push can make any number. */
+const maxIndexes = 1_000
+
 /** The images of a segment that newer segments have, too. */
 interface ReplacedImages {
   readonly newer: readonly DatabaseSync[]
@@ -62,12 +65,14 @@ interface ReplacedImages {
   readonly ids: string
 }
 
-/** What a segment has of a repo. With another image, or one that was read again, other numbers. */
+/** What a segment has of a repo. With another image or index, or an image that was read again, other numbers. */
 export interface RepoState {
   readonly repo: Uid
   readonly images: number
   /** The sum of the times at which they were read, each modulo 2^31 milliseconds. */
   readonly times: number
+  /** The number of images in its indexes, once for each index. */
+  readonly members: number
 }
 
 /** An image that contains a package, without the indexes that it is in. */
@@ -148,7 +153,11 @@ export class SegmentReader {
 
   /** Returns the images that were read. */
   imagesAmong(images: readonly ImageName[]): ReadImage[] {
-    return this.#placed(images).map(({ database: _, id: __, ...image }) => image)
+    const databases = [...this.#open.values()]
+    return this.#placed(images).map(({ database: _, id: __, ...image }) => {
+      const indexes = [...new Set(databases.flatMap((database) => indexesOf(database, image)))]
+      return { ...image, indexes: indexes.sort().slice(0, maxIndexes) }
+    })
   }
 
   /** Returns a page of the packages of images. */
@@ -193,11 +202,13 @@ export class SegmentReader {
     return [...new Set(repos.map((row) => row['repo'] as Uid))] // of buildSegment
   }
 
-  /** Returns, for each repo with images in a segment, their number and the sum of the times at which they were read. */
+  /** Returns what a segment has of each repo. */
   states(path: string): RepoState[] {
-    const sql = `SELECT repo, count(*) AS images, sum(json_extract(facts, '$.readMs') % ${2 ** 31}) AS times FROM image GROUP BY repo`
+    const ofImages = `SELECT repo, count(*) AS images, sum(json_extract(facts, '$.readMs') % ${2 ** 31}) AS times, 0 AS members FROM image GROUP BY repo`
+    const ofIndexes = 'SELECT repo, 0, 0, count(*) FROM member GROUP BY repo'
+    const sql = `SELECT repo, sum(images) AS images, sum(times) AS times, sum(members) AS members FROM (${ofImages} UNION ALL ${ofIndexes}) GROUP BY repo`
     const rows = this.#open.get(path)?.prepare(sql).all() ?? []
-    return rows.map(({ repo, images, times }) => ({ repo: repo as Uid, images: Number(images), times: Number(times) })) // of buildSegment
+    return rows.map(({ repo, images, times, members }) => ({ repo: repo as Uid, images: Number(images), times: Number(times), members: Number(members) })) // of buildSegment
   }
 
   /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */
@@ -318,6 +329,6 @@ function imagesWith(
 }
 
 function indexesOf(database: DatabaseSync, { repo, digest }: ImageName): Digest[] {
-  const rows = database.prepare('SELECT digest FROM member WHERE repo = ? AND image = ?').all(repo, digest)
+  const rows = database.prepare('SELECT digest FROM member WHERE repo = ? AND image = ? ORDER BY digest LIMIT ?').all(repo, digest, maxIndexes)
   return rows.map((row) => row['digest'] as Digest) // of buildSegment
 }

@@ -9,12 +9,12 @@ import type { Uid } from '../../base/uid.ts'
 import type {
   ContentsSource,
   ImageName,
+  MatchAnswer,
   MatchQuestion,
   PackageImagePage,
   PackageImageQuery,
   PackagePage,
   PackageQuery,
-  PackageVulnerability,
   ReadImage,
 } from '../../cache/lists/contents-source.ts'
 import { followKey } from '../../cache/follow-key.ts'
@@ -140,13 +140,14 @@ export class Segments implements ContentsSource {
 
   editionOf(repo: Uid): string {
     if (this.#paths === undefined) return 'loading'
-    let [images, times] = [0, 0]
+    let [images, times, members] = [0, 0, 0]
     for (const states of this.#states) {
       const state = states.get(repo)
       images += state?.images ?? 0
       times += state?.times ?? 0
+      members += state?.members ?? 0
     }
-    return `${images} ${times}`
+    return `${images} ${times} ${members}`
   }
 
   async imagesAmong(images: readonly ImageName[], turn: TaskTurn): Promise<readonly ReadImage[]> {
@@ -171,8 +172,8 @@ export class Segments implements ContentsSource {
     return this.#thread.ask({ kind: 'namesOf', question }, turn) as Promise<readonly string[]> // the answer to this task
   }
 
-  match(question: MatchQuestion, turn: TaskTurn): Promise<readonly PackageVulnerability[]> {
-    return this.#thread.ask({ kind: 'match', question }, turn) as Promise<readonly PackageVulnerability[]> // the answer to this task
+  match(question: MatchQuestion, turn: TaskTurn): Promise<MatchAnswer> {
+    return this.#thread.ask({ kind: 'match', question }, turn) as Promise<MatchAnswer> // the answer to this task
   }
 
   /** Asks about the segments that are served. If others are served by the time of the task's turn, its files may be gone: then it is asked again. */

@@ -5,13 +5,13 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
-import type { ListedPackage, PackageVulnerability } from '../../../src/cache/lists/contents-source.ts'
+import type { ListedPackage, PackageVulnerability, StatedImage } from '../../../src/cache/lists/contents-source.ts'
 import { AdvisoryReader } from '../../../src/catalogue/advisories/advisory-reader.ts'
 import { importInto } from '../../../src/catalogue/import/run-import.ts'
 import { bytesOfAnswer } from '../../../src/contents/matching/match-bytes.ts'
 import { namesOfPackages, vulnerabilitiesOfPackages } from '../../../src/contents/matching/match-packages.ts'
 import { PackageMatches, type AdvisoriesInUse } from '../../../src/contents/matching/package-matches.ts'
-import { osvDocument, packageAt, ranged } from '../advisories.ts'
+import { osvDocument, packageAt, ranged, vexDocument } from '../advisories.ts'
 
 const [group, empty] = [trustedUid('a'.repeat(40)), trustedUid('b'.repeat(40))]
 const turn = { key: 'test', signal: AbortSignal.timeout(600_000) }
@@ -21,14 +21,27 @@ const noAdvisories = { advisories: [], bytes: 0 }
 const names = ['left', 'right', 'up', 'down'] as const
 const advisoriesPerName = 3
 
+/** The digest of an index or an image by its number. */
+const imageDigest = (number: number): string => digestOf(Buffer.from(String(number)))
+/** Statements name the images 0 and 9, and `shop`. */
+const imageOf = (...numbers: readonly number[]): StatedImage => ({
+  digests: numbers.map(imageDigest),
+  address: 'registry.example.com/shop',
+  architecture: 'amd64',
+})
+
 let folder: string
 let reader: AdvisoryReader
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'taproot-matches-'))
   const path = join(folder, 'documents.jsonl')
   const documents = names.flatMap((name, at) =>
-    Array.from({ length: advisoriesPerName }, (_, number) => npmDocument(`CVE-2026-${at}${number}`, name, `1.${number}.0`)),
+    Array.from({ length: advisoriesPerName }, (_, number) =>
+      npmDocument(at === 0 && number === 1 ? 'CVE-2026-1' : `CVE-2026-${at}${number}`, name, `1.${number}.0`),
+    ),
   )
+  documents.push(vexDocument(`pkg:oci/shop@${imageDigest(0)}`, { status: 'not_affected', justification: 'component_not_present' }, 'pkg:npm/left'))
+  documents.push(vexDocument(`pkg:oci/shop@${imageDigest(9)}`, { status: 'affected', action_statement: 'wait' }, 'pkg:npm/right'))
   await writeFile(path, documents.map((document) => `${JSON.stringify(document)}\n`).join(''))
   const options = { paths: [path], group, replace: false, nowMs: 0, onRefusal: () => expect.unreachable(), onProgress: () => undefined }
   await importInto(async (kind) => ({ path: join(folder, kind), isNew: true }), options, turn.signal)
@@ -72,9 +85,9 @@ function listed(name: string, version: string, image: number): ListedPackage {
   return { ...packageAt(`pkg:npm/${name}@${version}`), digest: digestOf(Buffer.from(String(image))), locations: [`/${image}/${name}`] }
 }
 
-const naive = (packages: readonly ListedPackage[]): PackageVulnerability[] => {
+const naive = (packages: readonly ListedPackage[], image?: StatedImage): PackageVulnerability[] => {
   const advisories = reader.ofPackages({ groups: [group], names: [...names], maxBytes: Infinity }) ?? []
-  return vulnerabilitiesOfPackages({ packages, distribution: alpine, advisories, states })
+  return [...vulnerabilitiesOfPackages({ packages, distribution: alpine, advisories, states, image }).vulnerabilities]
 }
 
 describe('packages of many images', () => {
@@ -90,6 +103,39 @@ describe('packages of many images', () => {
         expect(compared).toHaveLength(new Set(images.flat().map(String)).size)
       }),
     )
+  })
+
+  // docs/adr/0045-statements-about-images.md
+  test('with statements about one image have them in this image alone, in any order', async () => {
+    const image = fc.record({ at: fc.nat({ max: 2 }), index: fc.constantFrom(8, 9), some: fc.subarray([...names]) })
+    await fc.assert(
+      fc.asyncProperty(fc.array(image, { minLength: 1, maxLength: 8 }), async (images) => {
+        const { use } = comparisons()
+        for (const { at, index, some } of images) {
+          const packages = some.map((name) => listed(name, '1.0.0', at))
+          const found = await new PackageMatches(use).in({ packages, distribution: alpine, states, image: imageOf(at, index) }, turn)
+          expect(found).toEqual(naive(packages, imageOf(at, index)))
+        }
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  test('are compared for an image alone only if a statement about them names it', async () => {
+    const { use, compared } = comparisons()
+    const found = async (at: number): Promise<string[]> => {
+      const packages = [listed('left', '1.0.0', at), listed('up', '1.0.0', at)]
+      const all = await new PackageMatches(use).in({ packages, distribution: alpine, states, image: imageOf(at) }, turn)
+      return all?.filter(({ found: { name } }) => name === 'left').map(({ id }) => id) ?? []
+    }
+    const everywhere = await found(1)
+    expect(everywhere).toHaveLength(advisoriesPerName - 1)
+    expect(compared).toHaveLength(2)
+    expect(await found(0)).toEqual(everywhere.filter((id) => id !== 'CVE-2026-1'))
+    expect(compared).toHaveLength(3)
+    expect(await found(2)).toEqual(everywhere)
+    await found(0)
+    expect(compared).toHaveLength(3)
   })
 
   test('are compared again for other groups with advisories, hand-made advisories, states, distributions and catalogues', async () => {
@@ -132,8 +178,8 @@ describe('packages of many images', () => {
     const contents: AdvisoriesInUse['contents'] = {
       ...use.contents,
       match: async (question) => {
-        await use.contents.match(question, turn)
-        return question.packages.flatMap((found) => (match === undefined ? [] : [{ ...match, ...long, found }]))
+        const { images } = await use.contents.match(question, turn)
+        return { images, vulnerabilities: question.packages.flatMap((found) => (match === undefined ? [] : [{ ...match, ...long, found }])) }
       },
     }
     const found = async (packages: readonly ListedPackage[]): Promise<unknown> =>

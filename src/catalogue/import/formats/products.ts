@@ -1,5 +1,6 @@
 import { PackageURL } from 'packageurl-js'
 import { distributionTypes } from '../../../base/versions/ecosystems.ts'
+import type { ArtifactImage } from '../../advisories/osv-facts.ts'
 import { checkedName, RefusedDocument } from '../members.ts'
 
 /** A package, image or component that a document speaks of. */
@@ -13,11 +14,19 @@ export interface Product {
   readonly namespace?: string
   readonly version: string
   readonly architecture: string
+  /** Absent if it is no image that is named by its digest. */
+  readonly image?: ArtifactImage
 }
+
+const imageDigest = /^sha256:[0-9a-f]{64}$/
 
 function nameOf({ type, namespace, name }: PackageURL): string {
   if (!namespace || distributionTypes.has(type)) return name
   return `${namespace}${type === 'maven' ? ':' : '/'}${name}`
+}
+
+function imageOf(digest: string, repository: string): ArtifactImage {
+  return { digest, ...(repository === '' ? {} : { repository: repository.toLowerCase() }) }
 }
 
 function packageOf(text: string, where: string): Product {
@@ -37,6 +46,7 @@ function packageOf(text: string, where: string): Product {
     ...(url.namespace ? { namespace: check(url.namespace) } : {}),
     version: check(url.version),
     architecture: check(url.qualifiers?.['arch']),
+    ...(url.type === 'oci' && imageDigest.test(url.version ?? '') ? { image: imageOf(check(url.version), check(url.qualifiers?.['repository_url'])) } : {}),
   }
 }
 

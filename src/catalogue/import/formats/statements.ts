@@ -206,6 +206,9 @@ export class StatementCollector {
       ),
     })
     const isOfEcosystem = this.#ecosystem !== undefined && isPackageOf(this.#ecosystem, component)
-    return { segment, origin: artifact.name, advisory, ...(isOfEcosystem ? { osv: { ecosystem: this.#ecosystem } } : {}) }
+    // A statement about an image as a whole names no package.
+    const image = component.identifier === artifact.identifier ? undefined : artifact.image
+    const facts = { ...(isOfEcosystem ? { ecosystem: this.#ecosystem } : {}), ...(image === undefined ? {} : { image }) }
+    return { segment, origin: artifact.name, advisory, ...(isOfEcosystem || image !== undefined ? { osv: facts } : {}) }
   }
 }
