@@ -23,6 +23,10 @@ const statementOf = fc.record({
   name,
   /** The version of the product's package URL. It names none if undefined. */
   version: fc.option(version, { nil: undefined, freq: 2 }),
+  /** The image that has the package. Undefined for all images. */
+  image: fc.oneof({ weight: 2, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: fc.nat({ max: images.length - 1 }) }),
+  /** The digest that the image has when the statement is made. */
+  digest: fc.constant<string | undefined>(undefined),
   status: fc.constantFrom('not_affected', 'affected', 'fixed', 'under_investigation'),
   time: fc.constantFrom(...statementTimes),
 })
@@ -85,6 +89,13 @@ interface Voice {
   readonly state: string
 }
 
+/** A package in an image with a digest. */
+interface FoundPackage {
+  readonly name: string
+  readonly version: number
+  readonly digest: string | undefined
+}
+
 const isOpen = (state: string): boolean => state === 'affected' || state === 'under_investigation'
 
 /** What is said at a time about a version. `fixed` is the version with the fix, undefined for all of them. */
@@ -102,6 +113,8 @@ export class NaiveRepo {
   readonly #statements = new Map<string, readonly NaiveStatement[]>()
   readonly determinations = new Map<string, NaiveDetermination>()
   readonly tags = new Map<string, number>()
+  /** The digests of images. */
+  readonly digests = new Map<number, string>()
   readonly days = new Map<number, ReadonlyMap<string, NaiveCounts>>()
 
   constructor(ids: readonly string[]) {
@@ -117,7 +130,7 @@ export class NaiveRepo {
       if (document.form === 'osv') this.#osv.set(`${document.advisory} ${document.name}`, document)
       else {
         // All that one document says about a pair replaces what its author said.
-        const pairs = Map.groupBy(document.statements, (one) => `${document.author} ${one.advisory} ${one.name} ${one.version}`)
+        const pairs = Map.groupBy(document.statements, (one) => `${document.author} ${one.advisory} ${one.name} ${one.version} ${one.digest}`)
         for (const [pair, statements] of pairs) this.#statements.set(pair, statements)
       }
     }
@@ -153,17 +166,18 @@ export class NaiveRepo {
   #countsOf(image: number): NaiveCounts {
     const counts: Record<string, string[]> = {}
     for (const [at, id] of this.#ids.entries()) {
-      const found = names.flatMap((one) => this.#levelOf(at, one, images[image]?.[one] ?? 0))
+      const found = names.flatMap((one) => this.#levelOf(at, { name: one, version: images[image]?.[one] ?? 0, digest: this.digests.get(image) }))
       const worst = levels.find((level) => found.includes(level))
       if (worst !== undefined) (counts[worst] ??= []).push(id)
     }
     return Object.fromEntries(Object.entries(counts).map(([level, ids]) => [level, ids.sort()]))
   }
 
-  /** Returns the level of a vulnerability in a version of a package; nothing if it is not open. */
-  #levelOf(at: number, of: string, found: number): string[] {
+  /** Returns the level of a vulnerability in a package; nothing if it is not open. */
+  #levelOf(at: number, there: FoundPackage): string[] {
+    const { name: of, version: found } = there
     const osv = this.#osv.get(`${at} ${of}`)
-    const voices: Voice[] = this.#stated(at, of, found)
+    const voices: Voice[] = this.#stated(at, there)
     if (osv?.isWithdrawn === false) voices.push({ rank: 3, ms: 0, state: found < osv.fixed ? 'affected' : 'fixed' })
     const own = this.determinations.get(`${at} ${of}`)
     if (own !== undefined) voices.push(voiceOf({ state: own.finding, ms: own.ms, fixed: own.fixed, isOnlyThis: false }, found))
@@ -174,16 +188,17 @@ export class NaiveRepo {
     return [osv?.isWithdrawn === false ? (levels[osv.severity] ?? '') : 'UNKNOWN']
   }
 
-  /** Returns what the statements of all authors say about a version of a package. */
-  #stated(at: number, of: string, found: number): Voice[] {
+  /** Returns what the statements of all authors say about a package. */
+  #stated(at: number, { name: of, version: found, digest }: FoundPackage): Voice[] {
     return [...this.#statements.values()].flatMap((statements) => {
       const newest = Math.max(...statements.map(({ time }) => Date.parse(time)))
       const last = statements.findLast(({ time }) => Date.parse(time) === newest)
       if (last?.advisory !== at || last.name !== of) return []
+      if (last.digest !== undefined && last.digest !== digest) return []
       const isOther = last.version !== undefined && last.version !== found
       // A fix in one version says something of the others.
       if (isOther && last.status !== 'fixed') return []
-      return [voiceOf({ state: last.status, ms: newest, fixed: last.version, isOnlyThis: last.version === found }, found)]
+      return [voiceOf({ state: last.status, ms: newest, fixed: last.version, isOnlyThis: last.version === found || last.digest !== undefined }, found)]
     })
   }
 }
