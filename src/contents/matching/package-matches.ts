@@ -70,7 +70,8 @@ export class PackageMatches {
   /** Resolves with what is known of each package, in their order. */
   async #matches(question: Question, turn: TaskTurn): Promise<MatchedPackage[] | undefined> {
     const { packages, distribution, states, image } = question
-    const about = JSON.stringify([this.#groups, this.#use.own.edition, distribution, states, image])
+    // An image may be in many indexes: their digests are hashed once, not for each package.
+    const about = hash('sha256', JSON.stringify([this.#groups, this.#use.own.edition, distribution, states, image]), 'base64')
     const keys = packages.map((one) => keyOf(about, one))
     const matches = new Map<string, MatchedPackage>()
     const unknown = new Map<string, ListedPackage>()
