@@ -31,8 +31,8 @@ import { changedEvent } from './changed-event.ts'
 const keptMonths = 13
 /** How often all tags are looked at, whatever changed, in milliseconds. */
 const lookEveryMs = 6 * 3_600_000
-/** The least time between two looks at the tags of an organisation because of hand-made advisories, in milliseconds. */
-const determinationsMs = 30_000
+/** The least time between two looks at the tags of an organisation because of hand-made advisories and renames, in milliseconds. */
+const restMs = 30_000
 /** Number of expired records that one transaction removes. */
 const expiredAtOnce = 100
 /** Number of times that a record is read again because it changed meanwhile. */
@@ -42,9 +42,13 @@ const turnKey = 'vulnerability counts'
 
 const gone: CountedState = { kind: 'gone' }
 
-/** Hand-made advisories count for the repos below their group, and those of the public organisation itself for all (docs/adr/0036). */
-function placeOfDetermination({ cache, settings }: Services): FollowedChanges['placeOf'] {
+/**
+ * Hand-made advisories count for the repos below their group, and those of the public organisation itself for all (docs/adr/0036). Statements about images name
+ * the paths of repos (docs/adr/0045).
+ */
+function placeOfChange({ cache, settings }: Services): FollowedChanges['placeOf'] {
   return (kind, old, record) => {
+    if ((kind === 'Repo' || kind === 'Group') && old !== undefined && record !== undefined) return old.name === record.name ? undefined : record.uid
     const changed = record ?? old
     if (kind !== 'Advisory' || changed === undefined) return undefined
     const group = trustedUid(changed.parent) // an advisory lies in a group
@@ -61,7 +65,7 @@ export class VulnerabilityCounts {
 
   constructor(services: Services) {
     this.#services = services
-    this.#looks = new TagLooks(services, { placeOf: placeOfDetermination(services), restMs: determinationsMs })
+    this.#looks = new TagLooks(services, { placeOf: placeOfChange(services), restMs })
   }
 
   /** Notes changes of tags from now on. Returns a function that ends this. */

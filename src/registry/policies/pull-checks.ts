@@ -11,6 +11,7 @@ import type { Services } from '../../engine/services.ts'
 import type { Revision } from '../../store/store.ts'
 import { platformImages } from '../records/images.ts'
 import { heldManifest, indexGeneration, manifestGeneration } from '../records/manifests.ts'
+import { pathOf } from '../records/repo-paths.ts'
 import { publicRoot } from '../records/repo-rules.ts'
 import { tagOf, tagsAt } from '../records/tags.ts'
 import { runsAsImage } from '../oci/manifests/manifest-parser.ts'
@@ -219,7 +220,9 @@ export class PullChecks {
     const signing = this.#signingPolicies(repo)
     const signatures = signing.length === 0 ? [] : [...signing, ...this.#signatures.basisOf(repo)]
     const generations = [manifestGeneration(tables, repo), indexGeneration(tables, repo), ...signatures]
-    return [...generations, imageContents?.editionOf(repo), this.#advisories(), shared, ...groups.map((group) => handMade.changeOf(group))]
+    // Statements about images name their path.
+    const path = pathOf(tables, repo)
+    return [...generations, path, imageContents?.editionOf(repo), this.#advisories(), shared, ...groups.map((group) => handMade.changeOf(group))]
   }
 
   #signingPolicies(repo: Uid): CachedRecord[] {

@@ -79,6 +79,10 @@ suite('VEX statements about a package of an image', (spec) => {
       [two, 1],
     ] as const)
       expect(itemsOf(await spec.ok('GetVulnReport', { repoUid: world.repo, digest }, { token }), 'matches')).toHaveLength(matches)
+    // The statement names the path of the repo.
+    await spec.ok('UpdateRepo', { repo: { uid: world.repo, name: 'renamed' }, updateMask: 'name' }, { token })
+    expect(await idsIn(world, one.digest)).toEqual([id])
+    await expect.poll(() => counted(world, 'one')).toEqual([id])
   })
 
   test('count for the images of an index that they name', async () => {
