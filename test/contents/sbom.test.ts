@@ -137,6 +137,7 @@ describe('statements', () => {
     ['a bundle 0.3', bundleOf(newBundle, statementOf(spdx))],
     ['a predicate of an older cosign, as an object', envelopeOf(statementOf({ Data: spdx, Timestamp: '2026-01-01T00:00:00Z' }))],
     ['a predicate of an older cosign, as a text', envelopeOf(statementOf({ Data: JSON.stringify(spdx) }))],
+    ['a statement without a subject, as of BuildKit', statementOf(spdx, { subject: [] })],
   ])('%s is read', (_, wrapped) => {
     expect(purlsIn(read(wrapped, [other, image]))).toEqual(allPurls)
   })
@@ -144,7 +145,8 @@ describe('statements', () => {
   test.each([
     ['another digest', statementOf(spdx), [other]],
     ['no digest', statementOf(spdx), []],
-    ['no subject', statementOf(spdx, { subject: [] }), [image]],
+    ['no subject within an envelope', envelopeOf(statementOf(spdx, { subject: [] })), [image]],
+    ['no list of subjects', statementOf(spdx, { subject: undefined }), [image]],
     ['a subject without a digest', statementOf(spdx, { subject: [{ name: 'shop', digest: imageHex }] }), [image]],
     ['the digest of another algorithm', statementOf(spdx, { subject: [{ digest: { sha512: imageHex } }] }), [image]],
     ['another digest within a bundle', bundleOf(newBundle, statementOf(spdx)), [other]],

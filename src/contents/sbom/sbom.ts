@@ -22,13 +22,14 @@ export interface SbomContents extends SbomFacts {
 
 /**
  * Reads an SBOM, which its content makes known: SPDX 2.3 and 3.0, CycloneDX 1.4 to 1.6 and syft, all in JSON. It may be the predicate of an in-toto statement, also
- * in a DSSE envelope or a bundle of sigstore. A statement must have one of `digests` as a subject: those of the image, and of the index that it is in. Signatures are
- * not verified: the result is what the author of the document says. Files, operating systems and images are no packages.
+ * in a DSSE envelope or a bundle of sigstore. A statement must have one of `digests` as a subject: those of the image, and of the index that it is in. Outside
+ * an envelope, it may have no subjects: BuildKit writes none if the image has no name yet. Signatures are not verified: the result is what the author of the
+ * document says. Files, operating systems and images are no packages.
  *
  * Throws ContentError: UNREADABLE, TOO_LARGE, UNSUPPORTED_FORM, or WRONG_DIGEST.
  */
 export function packagesOfSbom(bytes: Uint8Array, { digests }: { readonly digests: readonly Digest[] }): SbomContents {
-  const document = unwrap(objectOfBytes(bytes), { digests, predicates: sbomPredicates })
+  const document = unwrap(objectOfBytes(bytes), { digests, predicates: sbomPredicates, mayLackSubject: true })
   const form = forms.find(({ recognises }) => recognises(document))
   if (form === undefined) throw new ContentError('UNSUPPORTED_FORM', 'the JSON is no SBOM: SPDX, CycloneDX and syft are read')
   const list = new PackageList()

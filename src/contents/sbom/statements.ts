@@ -14,6 +14,8 @@ export const sbomPredicates = /^https:\/\/(?:spdx\.dev\/Document|cyclonedx\.org\
 interface WantedStatement {
   /** One of them must be a subject. */
   readonly digests: readonly Digest[]
+  /** True if a statement outside an envelope may have an empty list of subjects. The manifest that it is in says what it is about. */
+  readonly mayLackSubject?: boolean
   /** The types of predicates. */
   readonly predicates: RegExp
   /** Called once a statement has one of the predicates. */
@@ -40,6 +42,10 @@ function statementOfEnvelope({ payloadType, payload }: SbomObject): SbomObject {
   return statement
 }
 
+function isEmptyList(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0
+}
+
 /** Throws ContentError WRONG_DIGEST unless a subject of the statement has one of the digests. */
 function assertSubject(statement: SbomObject, digests: readonly Digest[]): void {
   const subjects = objectsAt(statement, 'subject').map((subject) => subject['digest'])
@@ -48,11 +54,11 @@ function assertSubject(statement: SbomObject, digests: readonly Digest[]): void 
 }
 
 /** Returns the document in a statement. Older versions of cosign keep it in `Data`, as an object or a text. */
-function predicateOf(statement: SbomObject, { digests, predicates, recognised }: WantedStatement): SbomObject {
+function predicateOf(statement: SbomObject, { digests, predicates, recognised }: WantedStatement, { isNamed = true } = {}): SbomObject {
   const type = shown(statement['predicateType'], 'it has no type')
   if (!predicates.test(type)) throw new ContentError('UNSUPPORTED_FORM', `the predicate is of another kind: ${type}`)
   recognised?.()
-  assertSubject(statement, digests)
+  if (isNamed) assertSubject(statement, digests)
   const predicate = objectOf(statement['predicate'], 'predicate')
   const data = predicate['Data']
   if (typeof data === 'string') return objectOfText(data)
@@ -66,5 +72,6 @@ function predicateOf(statement: SbomObject, { digests, predicates, recognised }:
 export function unwrap(document: SbomObject, wanted: WantedStatement): SbomObject {
   if (isBundle(document)) return predicateOf(statementOfEnvelope(envelopeOfBundle(document)), wanted)
   if (document['payloadType'] !== undefined) return predicateOf(statementOfEnvelope(document), wanted)
-  return statementTypes.has(document['_type']) ? predicateOf(document, wanted) : document
+  if (!statementTypes.has(document['_type'])) return document
+  return predicateOf(document, wanted, { isNamed: wanted.mayLackSubject !== true || !isEmptyList(document['subject']) })
 }
