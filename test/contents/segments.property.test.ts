@@ -194,6 +194,23 @@ test('images of segments, merged or not, are those of a naive model', () => {
   )
 })
 
+test('another index of the same images changes what is known of a repo', () => {
+  const [repo, image] = [repos[0], digests[0]]
+  if (repo === undefined || image === undefined) throw new Error('no image')
+  const reader = new SegmentReader()
+  try {
+    const statesWith = indexDigests.map((digest) => {
+      const path = join(folder, `${digest}.sqlite`)
+      buildSegment({ path, images: [{ repo, digest: image, facts, packages: [] }], indexes: [{ repo, digest, images: [image] }], older: [], removed: [] })
+      reader.use([path])
+      return JSON.stringify(reader.states(path))
+    })
+    expect(new Set(statesWith).size).toBe(indexDigests.length)
+  } finally {
+    reader.close()
+  }
+})
+
 test.each([
   ['pkg:apk/wolfi/openssl', true],
   ['pkg:apk/wolfi/openssl@3.3.1-r0', true],

@@ -1,6 +1,6 @@
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
 import { openForReading } from '../../store/sqlite/catalogue-file.ts'
-import type { Digest } from '../../base/digest.ts'
+import { hexOf, type Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
 import type {
   ContentsFacts,
@@ -71,7 +71,7 @@ export interface RepoState {
   readonly images: number
   /** The sum of the times at which they were read, each modulo 2^31 milliseconds. */
   readonly times: number
-  /** The number of images in its indexes, once for each index. */
+  /** A number that all indexes and their images together make. It is at most 2^48. */
   readonly members: number
 }
 
@@ -204,11 +204,16 @@ export class SegmentReader {
 
   /** Returns what a segment has of each repo. */
   states(path: string): RepoState[] {
-    const ofImages = `SELECT repo, count(*) AS images, sum(json_extract(facts, '$.readMs') % ${2 ** 31}) AS times, 0 AS members FROM image GROUP BY repo`
-    const ofIndexes = 'SELECT repo, 0, 0, count(*) FROM member GROUP BY repo'
-    const sql = `SELECT repo, sum(images) AS images, sum(times) AS times, sum(members) AS members FROM (${ofImages} UNION ALL ${ofIndexes}) GROUP BY repo`
-    const rows = this.#open.get(path)?.prepare(sql).all() ?? []
-    return rows.map(({ repo, images, times, members }) => ({ repo: repo as Uid, images: Number(images), times: Number(times), members: Number(members) })) // of buildSegment
+    const database = this.#open.get(path)
+    const states = new Map<Uid, RepoState>()
+    const sql = `SELECT repo, count(*) AS images, sum(json_extract(facts, '$.readMs') % ${2 ** 31}) AS times FROM image GROUP BY repo`
+    for (const { repo, images, times } of database?.prepare(sql).all() ?? [])
+      states.set(repo as Uid, { repo: repo as Uid, images: Number(images), times: Number(times), members: 0 }) // of buildSegment
+    for (const { repo, digest, image } of database?.prepare('SELECT repo, digest, image FROM member').iterate() ?? []) {
+      const known = states.get(repo as Uid) ?? { repo: repo as Uid, images: 0, times: 0, members: 0 }
+      states.set(known.repo, { ...known, members: (known.members + 3 * numberIn(digest as Digest) + numberIn(image as Digest)) % 2 ** 48 })
+    }
+    return [...states.values()]
   }
 
   /** Returns the names of all images and indexes in the segments, each once for each segment that has it. */
@@ -326,6 +331,11 @@ function imagesWith(
     for (const row of rows) yield { ...row } as unknown as FoundImage // the columns are its fields
   }
   return { images: total === 0 ? [] : imagesInOrder(), total }
+}
+
+/** Returns the first 44 bits of a digest. */
+function numberIn(digest: Digest): number {
+  return Number.parseInt(hexOf(digest).slice(0, 11), 16)
 }
 
 function indexesOf(database: DatabaseSync, { repo, digest }: ImageName): Digest[] {
