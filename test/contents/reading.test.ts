@@ -191,8 +191,8 @@ describe('contents', () => {
   })
 
   describe('that are known', () => {
-    const knownAt = (source: ImageContents['source'], sourceDigest: string): Partial<ReadingOptions> => ({
-      known: () => Promise.resolve({ source, sourceDigest }),
+    const knownAt = (source: ImageContents['source'], sourceDigest: string, ...refused: readonly string[]): Partial<ReadingOptions> => ({
+      known: () => Promise.resolve({ source, sourceDigest, skipped: refused.map((path) => ({ path })) }),
     })
 
     test('are not read again', async () => {
@@ -207,8 +207,31 @@ describe('contents', () => {
       expect(await repo.read(image, knownAt('layers', ''))).toMatchObject([{ source: 'referrer', sourceDigest: old.digest }])
       expect(await repo.read(image, knownAt('referrer', old.digest))).toEqual([])
       const broken = await repo.referrer(image, { bytes: Buffer.from('{'), mediaType: 'application/spdx+json' })
-      expect(await repo.read(image, knownAt('referrer', old.digest))).toEqual([])
+      expect(await repo.read(image, knownAt('referrer', old.digest, broken.digest))).toEqual([])
       expect(await repo.read(image, knownAt('referrer', broken.digest))).toEqual([])
+    })
+
+    test('are read again once an SBOM is refused, and say so', async () => {
+      const repo = new TestRepo(host)
+      const image = await repo.image([layerOf(apkFiles)])
+      const broken = await repo.referrer(image, { bytes: Buffer.from('{'), mediaType: 'application/spdx+json' })
+      const skipped = [{ path: broken.digest, problem: 'UNREADABLE' }]
+      expect(await repo.read(image, knownAt('layers', ''))).toMatchObject([{ source: 'layers', skipped }])
+      expect(await repo.read(image, knownAt('layers', '', broken.digest))).toEqual([])
+      const old = await repo.referrer(
+        image,
+        { bytes: bytesOf(syft), mediaType: 'application/vnd.syft+json' },
+        { annotations: { 'org.opencontainers.image.created': '2024-01-01T00:00:00Z' } },
+      )
+      expect(await repo.read(image, knownAt('referrer', old.digest))).toMatchObject([{ source: 'referrer', sourceDigest: old.digest, skipped }])
+    })
+
+    test('stay if a newer attestation of another index is refused', async () => {
+      const repo = new TestRepo(host)
+      const image = await repo.image([layerOf(apkFiles)])
+      const { attestations } = await repo.attested([image], ({ digest }) => bytesOf(statementOf(digest)))
+      const { index } = await repo.attested([image], () => Buffer.from('{'))
+      expect(await repo.read(index, knownAt('attestation', attestations[0]?.digest ?? ''))).toEqual([])
     })
 
     test('stay if they come from an attestation that the image itself does not name, until it is gone', async () => {

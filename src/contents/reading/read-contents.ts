@@ -153,11 +153,21 @@ interface ImageReading {
   readonly retry: ContentRetry
 }
 
-/** Reads one image from the best source that can be read. */
-async function readImage(
-  { reading, subject, known }: { reading: RepoReading; subject: SbomSubject; known: KnownSource | undefined },
-  signal: AbortSignal,
-): Promise<ImageReading> {
+/** An image to read. */
+interface AskedImage {
+  readonly reading: RepoReading
+  readonly subject: SbomSubject
+  readonly known: KnownSource | undefined
+}
+
+/** Reads one image from the best source that can be read. What is known is read again if an SBOM was refused since: then the facts say so. */
+async function readImage(asked: AskedImage, signal: AbortSignal): Promise<ImageReading> {
+  const { outcome, retry, refusesMore } = await readBetter(asked, signal)
+  return outcome === undefined && refusesMore ? readBetter({ ...asked, known: undefined }, signal) : { outcome, retry }
+}
+
+/** Reads one image from the best source that can be read, and that is better than the known one. `refusesMore` is true if it refused an SBOM of which the known facts say nothing. */
+async function readBetter({ reading, subject, known }: AskedImage, signal: AbortSignal): Promise<ImageReading & { readonly refusesMore: boolean }> {
   const { image } = subject
   const { timeLimitMs } = reading
   const all = await manifestsAbout(reading, { subject, mayBe: mayBeSbom }, signal)
@@ -167,8 +177,12 @@ async function readImage(
   const timer = setTimeout(() => ending.abort(late), timeLimitMs)
   const limited = AbortSignal.any([signal, ending.signal])
   const failed: FailedSbom[] = []
-  const done = (outcome: Outcome | undefined, error?: ContentError): ImageReading => {
-    return { outcome, retry: strongestRetry([...failed.map((sbom) => sbom.error), ...(error === undefined ? [] : [error])].map(({ retry }) => retry)) }
+  const done = (outcome: Outcome | undefined, error?: ContentError): ImageReading & { readonly refusesMore: boolean } => {
+    const retry = strongestRetry([...failed.map((sbom) => sbom.error), ...(error === undefined ? [] : [error])].map((one) => one.retry))
+    const refused = skippedOf(failed).filter(({ path }) => known?.skipped?.some((one) => one.path === path) !== true)
+    // An attestation of another index cannot be read again here.
+    const isHere = known?.source === 'layers' || all.some((one) => one.digest === known?.sourceDigest)
+    return { outcome, retry, refusesMore: refused.length > 0 && isHere && !ending.signal.aborted }
   }
   try {
     for await (const { source, manifest, digest } of sbomBlobs(reading, { manifests, failed }, limited)) {

@@ -158,10 +158,11 @@ export async function manifestsAbout(content: ReadableRepo, { subject, ...wanted
   return found.sort(compare)
 }
 
-/** What is known of an image: where its packages were read. */
+/** What is known of an image: where its packages were read, and what was refused then. */
 export interface KnownSource {
   readonly source: PackageSource
   readonly sourceDigest: string
+  readonly skipped?: readonly { readonly path: string }[]
 }
 
 /**
