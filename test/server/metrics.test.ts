@@ -8,10 +8,13 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { digestOf } from '../../src/base/digest.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import { measuredStore } from '../../src/server/telemetry/process-metrics.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError } from '../../src/store/store.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { failNext } from '../support/fail-next.ts'
+import { shareEtcd } from '../support/parts/etcd.ts'
+import { describeWithParts } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 
 const day = 24 * 3_600_000
@@ -48,14 +51,26 @@ test('taproot_build_info names the versions of the program, of Node and of the f
   expect(await valuesOf('taproot_build_info')).toEqual({ [`version="${packageJson.version}",node_version="${process.version}",store_format="1"`]: 1 })
 })
 
-test('a change is a transaction of the store, and a read waits for a revision', async () => {
+test('a change is a transaction of the store, and a read of the embedded store is not measured', async () => {
   const { group, token } = organisation
   const written = await growth('taproot_store_duration_seconds_count', async () =>
     ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('group') } }, { token })),
   )
   expect(written).toMatchObject({ 'operation="transact",outcome="ok"': 1 })
   const read = await growth('taproot_store_duration_seconds_bucket', async () => ok(await server.rest.call('GetGroup', { uid: group }, { token })))
-  expect(read).toMatchObject({ 'le="+Inf",operation="revision",outcome="ok"': 1 })
+  expect(Object.keys(read).filter((labels) => labels.includes('operation="revision"'))).toEqual([])
+})
+
+describeWithParts(['etcd'], 'on etcd', () => {
+  test('a read waits for a revision, which is measured', async () => {
+    const registry = new Registry()
+    const { log } = server.running.engine.services
+    const { endpoints, prefix } = await shareEtcd()
+    const store = measuredStore(registry, createEtcdStore({ endpoints, prefix: `${prefix}/`, log }), { system: 'etcd' })
+    onTestFinished(() => store.close())
+    await store.revision(AbortSignal.timeout(60_000))
+    expect(await registry.metrics()).toContain('taproot_store_duration_seconds_count{operation="revision",outcome="ok"} 1\n')
+  })
 })
 
 test('an upload begins and ends at the upstream', async () => {
