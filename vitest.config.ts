@@ -68,7 +68,7 @@ const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/c
 const leftOut = leftOutCampaigns()
 
 /** Files of the full tier alone: the programs that they need take minutes to build. */
-const fullTierFiles = ['test/contents/syft.test.ts']
+const fullTierFiles = ['test/contents/hostile-pushes.test.ts', 'test/contents/syft.test.ts']
 
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
 const isolatedTests = {
