@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import type { Registry } from 'prom-client'
 import { jsonAnswer } from '../transport/web/web-answers.ts'
 import { createWebRoutes, type WebRoute } from '../transport/web/web-routes.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
@@ -14,6 +13,7 @@ import { createHttpListener } from '../transport/http/http-listener.ts'
 import { createJsonEncoders } from '../transport/json-encode.ts'
 import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
+import type { MetricsRegistry } from '../transport/durations.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
 import { createAdmission, createPipeline } from '../transport/calls/pipeline.ts'
 import { unservedRoutes, withVersion1 } from '../v1/index.ts'
@@ -66,7 +66,7 @@ export interface ApiPortOptions {
   readonly engine: Engine
   readonly signIn: SignIn
   readonly auditLog: AuditTrail
-  readonly registry: Registry
+  readonly registry: MetricsRegistry
   readonly files: ReloadedFiles
   readonly meter: LoopMeter
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { SecureContextOptions } from 'node:tls'
-import { type Registry, Counter, Histogram } from 'prom-client'
+import { Counter } from 'prom-client'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
 import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
@@ -23,6 +23,7 @@ import type { Engine } from './engine.ts'
 import { closeHttp, listenHttp } from './open-port.ts'
 import type { SignIn } from './sign-in.ts'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
+import { Durations, type MetricsRegistry } from '../transport/durations.ts'
 import { FairScheduler } from '../transport/fair-scheduler.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
@@ -32,13 +33,13 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 
 /** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, `taproot_registry_pull_policy_verdicts_total` by decision, and `taproot_registry_traffic_events_total` by outcome. */
 function createRegistryMetrics(
-  registry: Registry,
+  registry: MetricsRegistry,
 ): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'observeTraffic' | 'observeVerdict'>> {
   const registers = [registry]
   const labelNames = ['route', 'method', 'status'] as const
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
-  const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
+  const durations = new Durations<'route' | 'method'>({ name: 'taproot_registry_request_duration_seconds', help, buckets, registry })
   const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
   const verdictsHelp = 'Pulls of manifests that pull policies decided about'
   const verdicts = new Counter({ name: 'taproot_registry_pull_policy_verdicts_total', help: verdictsHelp, labelNames: ['decision'], registers })
@@ -53,10 +54,10 @@ function createRegistryMetrics(
     const known = children.get(id)
     if (known !== undefined) return known
     const counted = requests.labels({ route, method, status: String(status) })
-    const timed = durations.labels({ route, method })
+    const timed = durations.series({ route, method })
     const child = (seconds: number): void => {
       counted.inc()
-      timed.observe(seconds)
+      timed(seconds)
     }
     children.set(id, child)
     return child
@@ -84,7 +85,7 @@ export interface RegistryPortOptions {
   readonly trustedRoot: (() => Buffer | undefined) | undefined
   readonly log: Log
   readonly auditLog: AuditTrail
-  readonly metrics: Registry
+  readonly metrics: MetricsRegistry
   readonly meter: LoopMeter
 }
 

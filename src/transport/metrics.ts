@@ -1,8 +1,8 @@
-import { Counter, Gauge, Histogram } from 'prom-client'
-import type { Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './calls/call.ts'
+import { Durations, type MetricsRegistry } from './durations.ts'
 
 /** The gRPC code of an answer, 0 for OK, and the reason in ErrorInfo of an error. */
 export type CallOutcome = (code: Code | 0, reason?: string) => void
@@ -19,15 +19,14 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
  * and `taproot_requests_exhausted_total` by reason.
  * Methods are labelled `Service.Rpc`, so the schema limits their number.
  */
-export function createCallMetrics(registry: Registry): CallMetrics {
+export function createCallMetrics(registry: MetricsRegistry): CallMetrics {
   const labelNames = ['method', 'transport', 'code'] as const
   const requests = new Counter({ name: 'taproot_requests_total', help: 'API calls answered', labelNames, registers: [registry] })
-  const durations = new Histogram({
+  const durations = new Durations<(typeof labelNames)[number]>({
     name: 'taproot_request_duration_seconds',
     help: 'Time from the request headers to the answer',
-    labelNames,
     buckets,
-    registers: [registry],
+    registry,
   })
   const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
   const exhausted = new Counter({
@@ -44,10 +43,10 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     if (known !== undefined) return known
     const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
     const count = requests.labels(labels)
-    const duration = durations.labels(labels)
+    const duration = durations.series(labels)
     const child = (seconds: number): void => {
       count.inc()
-      duration.observe(seconds)
+      duration(seconds)
     }
     children.set(id, child)
     return child

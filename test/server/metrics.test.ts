@@ -2,7 +2,6 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { Registry } from 'prom-client'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { digestOf } from '../../src/base/digest.ts'
@@ -11,6 +10,7 @@ import { measuredStore } from '../../src/server/telemetry/process-metrics.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError } from '../../src/store/store.ts'
+import { MetricsRegistry } from '../../src/transport/durations.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { failNext } from '../support/fail-next.ts'
 import { shareEtcd } from '../support/parts/etcd.ts'
@@ -63,7 +63,7 @@ test('a change is a transaction of the store, and a read of the embedded store i
 
 describeWithParts(['etcd'], 'on etcd', () => {
   test('a read waits for a revision, which is measured', async () => {
-    const registry = new Registry()
+    const registry = new MetricsRegistry()
     const { log } = server.running.engine.services
     const { endpoints, prefix } = await shareEtcd()
     const store = measuredStore(registry, createEtcdStore({ endpoints, prefix: `${prefix}/`, log }), { system: 'etcd' })
@@ -96,7 +96,7 @@ test('an upload begins and ends at the upstream', async () => {
 test('a call to the store that fails counts with the kind of its error', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-metrics-'))
   onTestFinished(() => rm(directory, { recursive: true }))
-  const registry = new Registry()
+  const registry = new MetricsRegistry()
   const store = measuredStore(registry, createSqliteStore({ path: join(directory, 'store.db'), log: server.running.engine.services.log }), { system: 'sqlite' })
   await expect(store.get('a', AbortSignal.abort(new Error('left')))).rejects.toThrow('left')
   await store.close()

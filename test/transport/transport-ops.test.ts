@@ -1,9 +1,10 @@
 import { connect } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { Registry } from 'prom-client'
+import { Histogram, Registry } from 'prom-client'
 import { describe, expect, test } from 'vitest'
 import { defaultNamespaces, httpBindings, serviceAliases } from '../../src/transport/aliases.ts'
+import { Durations, MetricsRegistry } from '../../src/transport/durations.ts'
 import { httpError } from '../../src/transport/errors-http.ts'
 import { createCallMetrics } from '../../src/transport/metrics.ts'
 import { createOpsServer } from '../../src/transport/web/ops.ts'
@@ -16,8 +17,8 @@ import { methods } from '../../src/base/schema/schema.ts'
 const ignore = (): void => {}
 const silent = { debug: ignore, info: ignore, warn: ignore, error: ignore }
 
-async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, registry: Registry) => Promise<T>): Promise<T> {
-  const registry = new Registry()
+async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, registry: MetricsRegistry) => Promise<T>): Promise<T> {
+  const registry = new MetricsRegistry()
   const server = createOpsServer({ checks, registry, log: silent, checkTimeoutMs: 50, headersTimeoutMs: 300 })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   try {
@@ -103,6 +104,24 @@ describe('the operations port', () => {
       }
     })
   })
+})
+
+test('a histogram of durations writes the lines of the histogram of prom-client', async () => {
+  const [ours, theirs] = [new MetricsRegistry(), new Registry()]
+  const [name, help, buckets] = ['seconds', 'Line 1\nC:\\', [0.001, 0.5, 10]]
+  const durations = new Durations<'method' | 'code'>({ name, help, buckets, registry: ours })
+  const histogram = new Histogram({ name, help, buckets, labelNames: ['method', 'code'], registers: [theirs] })
+  expect(await ours.metrics()).toBe(`\n\n${await theirs.metrics()}`)
+  const allLabels = [
+    { method: 'GET', code: 'OK' },
+    { method: 'a "quoted"\n\\ name', code: '' },
+  ]
+  for (const labels of [...allLabels, ...allLabels])
+    for (const seconds of [0, 0.001, 0.0011, 0.5, 3, 10, 10.5, 1e9]) {
+      durations.series(labels)(seconds)
+      histogram.observe(labels, seconds)
+    }
+  expect(await ours.metrics()).toBe(`\n\n${await theirs.metrics()}`)
 })
 
 describe('names of services for existing clients', () => {

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
+import { Counter, Gauge, collectDefaultMetrics, type Registry } from 'prom-client'
 import { codeNames, DomainError } from '../../base/errors.ts'
 import type { Clock } from '../../base/runtime.ts'
 import type { SpanStart, Tracing } from '../../base/tracing.ts'
@@ -7,13 +7,14 @@ import type { ReloadedFiles } from '../../config/files/reloaded-files.ts'
 import type { TokenExchange } from '../../iam/index.ts'
 import { UpstreamError, type Upstream } from '../../registry/index.ts'
 import { StoreError, type Store } from '../../store/store.ts'
+import { Durations, MetricsRegistry, type CountDuration } from '../../transport/durations.ts'
 import type { Engine } from '../engine.ts'
 import { storeFormat } from '../store-format.ts'
 import { version } from '../version.ts'
 
 /** Creates the registry of metrics, with those of the process and its files, and `taproot_build_info`. */
-export function createMetrics(files: ReloadedFiles, clock: Clock): Registry {
-  const registry = new Registry()
+export function createMetrics(files: ReloadedFiles, clock: Clock): MetricsRegistry {
+  const registry = new MetricsRegistry()
   collectDefaultMetrics({ register: registry })
   files.registerMetrics(registry, clock)
   const labels = { version: version(), node_version: process.version, store_format: String(storeFormat) }
@@ -58,12 +59,9 @@ export function registerCache(registry: Registry, cache: RecordCache): void {
 
 type Operation = (...args: never[]) => Promise<unknown>
 
-/** A histogram of durations by operation and outcome. */
-type Durations = Histogram<'operation' | 'outcome'>
-
 /** What receives the durations of calls, and the spans of calls that are part of traced work. */
 interface Measures {
-  readonly durations: Durations
+  readonly durations: Durations<'operation' | 'outcome'>
   readonly tracing: Tracing | undefined
   /** The start of an operation's span. */
   readonly start: (operation: string) => SpanStart
@@ -75,10 +73,9 @@ function measured<T extends Record<N, Operation>, N extends string>(target: T, n
     const bound = target[operation].bind(target)
     const started = start(operation)
     const call: Operation = tracing === undefined ? bound : (...args) => tracing.span(started, () => bound(...args))
-    // Finding a series by its labels costs more than counting.
-    const series: Record<string, { observe(seconds: number): void }> = {}
+    const series: Record<string, CountDuration> = {}
     const observe = (outcome: string, startedAtMs: number): void =>
-      (series[outcome] ??= durations.labels({ operation, outcome })).observe((performance.now() - startedAtMs) / 1000)
+      (series[outcome] ??= durations.series({ operation, outcome }))((performance.now() - startedAtMs) / 1000)
     return async (...args) => {
       const startedAtMs = performance.now()
       try {
@@ -103,16 +100,15 @@ const storeBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
  * measurement would cost more than that: there it is not measured.
  */
 export function measuredStore(
-  registry: Registry,
+  registry: MetricsRegistry,
   store: Store,
   { system, tracing }: { readonly system: string; readonly tracing?: Tracing | undefined },
 ): Store {
-  const durations = new Histogram({
+  const durations = new Durations<'operation' | 'outcome'>({
     name: 'taproot_store_duration_seconds',
     help: 'Time from a call to the store until its answer',
-    labelNames: ['operation', 'outcome'],
     buckets: storeBuckets,
-    registers: [registry],
+    registry,
   })
   const start = (operation: string): SpanStart => ({
     kind: 'client',
@@ -134,14 +130,13 @@ export function measuredStore(
 const upstreamBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 
 /** Returns the upstream, if there is one, with its calls measured in `taproot_upstream_duration_seconds`. */
-export function measuredUpstream(registry: Registry, upstream: Upstream | undefined, tracing?: Tracing): Upstream | undefined {
+export function measuredUpstream(registry: MetricsRegistry, upstream: Upstream | undefined, tracing?: Tracing): Upstream | undefined {
   if (upstream === undefined) return undefined
-  const durations = new Histogram({
+  const durations = new Durations<'operation' | 'outcome'>({
     name: 'taproot_upstream_duration_seconds',
     help: 'Time from a call to the upstream until its answer, or until the content of a blob begins',
-    labelNames: ['operation', 'outcome'],
     buckets: upstreamBuckets,
-    registers: [registry],
+    registry,
   })
   const measures = { durations, tracing, start: (operation: string): SpanStart => ({ kind: 'part', name: `upstream ${operation}` }) }
   return {

@@ -2,7 +2,6 @@ import { Client, Metadata, credentials } from '@grpc/grpc-js'
 import type { CallOptions, ServiceError } from '@grpc/grpc-js'
 import { fromBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
-import { Registry } from 'prom-client'
 import { defaultNamespaces } from '../../../src/transport/aliases.ts'
 import type { Call, DecodedCall, Dispatch } from '../../../src/transport/calls/call.ts'
 import { createGrpcApi } from '../../../src/transport/grpc/grpc-api.ts'
@@ -10,6 +9,7 @@ import type { GrpcLimits } from '../../../src/transport/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/transport/http/http-api.ts'
 import { createHttp2Requests } from '../../../src/transport/http/http2-requests.ts'
 import { createHttpListener, type HttpListenerOptions } from '../../../src/transport/http/http-listener.ts'
+import { MetricsRegistry } from '../../../src/transport/durations.ts'
 import { createWebRoutes, type WebRoute } from '../../../src/transport/web/web-routes.ts'
 import { createJsonEncoders } from '../../../src/transport/json-encode.ts'
 import { createCallMetrics } from '../../../src/transport/metrics.ts'
@@ -43,7 +43,7 @@ export interface Served {
   readonly seen: Seen[]
   /** Errors that were logged. */
   readonly logged: LogFields[]
-  readonly registry: Registry
+  readonly registry: MetricsRegistry
   readonly setReady: (ready: boolean) => void
   readonly client: Client
   unary(path: string, bytes: Uint8Array, options?: { readonly metadata?: Readonly<Record<string, string>>; readonly call?: CallOptions }): Promise<GrpcResult>
@@ -61,7 +61,7 @@ export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 't
 export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Message, options: ServeOptions = {}): Promise<Served> {
   const seen: Seen[] = []
   const logged: LogFields[] = []
-  const registry = new Registry()
+  const registry = new MetricsRegistry()
   const dispatch: Dispatch = async (call) => {
     const decoded = await call.decode()
     const item = { call, decoded }
