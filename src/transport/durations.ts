@@ -24,7 +24,7 @@ const escaped = (text: string): string => text.replaceAll('\\', '\\\\').replaceA
 
 /**
  * A Prometheus histogram of durations. Each request counts several, and most lines of the page of metrics are buckets. The histogram of prom-client looks up
- * the labels for each value and formats them for each line: counting takes it 50 times as long, and a page four times.
+ * the labels for each value, and formats them for each line. It takes 50 times as long to count, and four times as long for a page.
  */
 export class Durations<Label extends string> {
   readonly #options: DurationsOptions
