@@ -136,7 +136,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     sealer: options.keyring,
     catalog: options.catalog,
     blobCacheBytes: options.blobCacheBytes,
-    report: (request) => traffic.add(request),
+    report: (request, details) => traffic.add(request, details),
     history: createHistoryRoute({ services, gate }),
     newRequestId,
     clientAddress,

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { SecureContextOptions } from 'node:tls'
-import { Counter } from 'prom-client'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
 import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
@@ -23,7 +22,7 @@ import type { Engine } from './engine.ts'
 import { closeHttp, listenHttp } from './open-port.ts'
 import type { SignIn } from './sign-in.ts'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
-import { Durations, type MetricsRegistry } from '../transport/durations.ts'
+import { Counts, Durations, type MetricsRegistry } from '../transport/hot-metrics.ts'
 import { FairScheduler } from '../transport/fair-scheduler.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
@@ -35,17 +34,20 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 function createRegistryMetrics(
   registry: MetricsRegistry,
 ): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'observeTraffic' | 'observeVerdict'>> {
-  const registers = [registry]
-  const labelNames = ['route', 'method', 'status'] as const
-  const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
+  const requests = new Counts<'route' | 'method' | 'status'>({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', registry })
   const help = 'Time from the request headers to the end of the answer'
   const durations = new Durations<'route' | 'method'>({ name: 'taproot_registry_request_duration_seconds', help, buckets, registry })
-  const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
+  const blobs = new Counts<'source'>({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', registry })
+  const sources = { memory: blobs.series({ source: 'memory' }), upstream: blobs.series({ source: 'upstream' }), redirect: blobs.series({ source: 'redirect' }) }
   const verdictsHelp = 'Pulls of manifests that pull policies decided about'
-  const verdicts = new Counter({ name: 'taproot_registry_pull_policy_verdicts_total', help: verdictsHelp, labelNames: ['decision'], registers })
-  const decisions = { allow: verdicts.labels('allow'), warn: verdicts.labels('warn'), deny: verdicts.labels('deny') }
-  const traffic = new Counter({ name: 'taproot_registry_traffic_events_total', help: 'Events of pulls and failed pushes', labelNames: ['outcome'], registers })
-  const outcomes = { written: traffic.labels('written'), repeated: traffic.labels('repeated'), lost: traffic.labels('lost') }
+  const verdicts = new Counts<'decision'>({ name: 'taproot_registry_pull_policy_verdicts_total', help: verdictsHelp, registry })
+  const decisions = { allow: verdicts.series({ decision: 'allow' }), warn: verdicts.series({ decision: 'warn' }), deny: verdicts.series({ decision: 'deny' }) }
+  const traffic = new Counts<'outcome'>({ name: 'taproot_registry_traffic_events_total', help: 'Events of pulls and failed pushes', registry })
+  const outcomes = {
+    written: traffic.series({ outcome: 'written' }),
+    repeated: traffic.series({ outcome: 'repeated' }),
+    lost: traffic.series({ outcome: 'lost' }),
+  }
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
   // Cached, because finding a series by its labels costs more than counting.
   const children = new Map<string, (seconds: number) => void>()
@@ -53,10 +55,10 @@ function createRegistryMetrics(
     const id = `${route} ${method} ${status}`
     const known = children.get(id)
     if (known !== undefined) return known
-    const counted = requests.labels({ route, method, status: String(status) })
+    const counted = requests.series({ route, method, status: String(status) })
     const timed = durations.series({ route, method })
     const child = (seconds: number): void => {
-      counted.inc()
+      counted()
       timed(seconds)
     }
     children.set(id, child)
@@ -67,9 +69,9 @@ function createRegistryMetrics(
   return {
     observe: count,
     observeToken: ({ status, seconds }) => childOf('token', 'any', status)(seconds),
-    observeBlob: (source) => blobs.inc({ source }),
-    observeVerdict: (decision) => decisions[decision].inc(),
-    observeTraffic: (outcome, events) => outcomes[outcome].inc(events),
+    observeBlob: (source) => sources[source](),
+    observeVerdict: (decision) => decisions[decision](),
+    observeTraffic: (outcome, events) => outcomes[outcome](events),
   }
 }
 

@@ -1,8 +1,8 @@
-import { Counter, Gauge, type Registry } from 'prom-client'
+import { Gauge, type Registry } from 'prom-client'
 import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './calls/call.ts'
-import { Durations, type MetricsRegistry } from './durations.ts'
+import { Counts, Durations, type MetricsRegistry } from './hot-metrics.ts'
 
 /** The gRPC code of an answer, 0 for OK, and the reason in ErrorInfo of an error. */
 export type CallOutcome = (code: Code | 0, reason?: string) => void
@@ -20,45 +20,48 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
  * Methods are labelled `Service.Rpc`, so the schema limits their number.
  */
 export function createCallMetrics(registry: MetricsRegistry): CallMetrics {
-  const labelNames = ['method', 'transport', 'code'] as const
-  const requests = new Counter({ name: 'taproot_requests_total', help: 'API calls answered', labelNames, registers: [registry] })
-  const durations = new Durations<(typeof labelNames)[number]>({
+  type Label = 'method' | 'transport' | 'code'
+  const requests = new Counts<Label>({ name: 'taproot_requests_total', help: 'API calls answered', registry })
+  const durations = new Durations<Label>({
     name: 'taproot_request_duration_seconds',
     help: 'Time from the request headers to the answer',
     buckets,
     registry,
   })
-  const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
-  const exhausted = new Counter({
-    name: 'taproot_requests_exhausted_total',
-    help: 'API calls answered with RESOURCE_EXHAUSTED',
-    labelNames: ['reason'],
+  const running = { http: 0, grpc: 0 }
+  const inFlight: Gauge = new Gauge({
+    name: 'taproot_requests_in_flight',
+    help: 'API calls being answered',
+    labelNames: ['transport'],
     registers: [registry],
+    collect: () => {
+      for (const [transport, calls] of Object.entries(running)) inFlight.set({ transport }, calls)
+    },
   })
-  // Caches the metric of each method, transport and code, because looking one up by its labels takes longer than counting.
+  const exhausted = new Counts<'reason'>({ name: 'taproot_requests_exhausted_total', help: 'API calls answered with RESOURCE_EXHAUSTED', registry })
+  // Caches the series of each method, transport and code, because looking one up by its labels takes longer than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
     const id = `${transport} ${code} ${method}`
     const known = children.get(id)
     if (known !== undefined) return known
     const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
-    const count = requests.labels(labels)
+    const count = requests.series(labels)
     const duration = durations.series(labels)
     const child = (seconds: number): void => {
-      count.inc()
+      count()
       duration(seconds)
     }
     children.set(id, child)
     return child
   }
-  const running = { http: inFlight.labels({ transport: 'http' }), grpc: inFlight.labels({ transport: 'grpc' }) }
   return {
     start(method, transport) {
       const startedAtMs = performance.now()
-      running[transport].inc()
+      running[transport]++
       return (code, reason = codeNames[8]) => {
-        if (code === 8) exhausted.inc({ reason })
-        running[transport].dec()
+        if (code === 8) exhausted.series({ reason })()
+        running[transport]--
         childOf(method, transport, code)((performance.now() - startedAtMs) / 1000)
       }
     },

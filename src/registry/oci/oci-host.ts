@@ -12,7 +12,7 @@ import type { RegistryExchange } from './exchange.ts'
 import type { ManifestCache } from './manifests/manifest-cache.ts'
 import type { PullChecks } from '../policies/pull-checks.ts'
 import type { PullVerdict } from '../policies/verdict.ts'
-import type { ReportedRequest } from './traffic-events.ts'
+import type { RequestDetails, RequestKey } from './traffic-events.ts'
 
 /** Source of a blob's bytes: this process, the upstream, or a storage URL that the client is redirected to. */
 export type BlobSource = 'memory' | 'upstream' | 'redirect'
@@ -38,8 +38,8 @@ export interface OciHost {
   readonly observeBlob?: (source: BlobSource) => void
   /** Called with what the pull policies above a repo decide about each pull of a manifest. */
   readonly observeVerdict?: (decision: PullVerdict['decision']) => void
-  /** Records a request for its event. */
-  report(request: ReportedRequest): void
+  /** Records a request for its event. Asks for its details at once, or not at all. */
+  report(request: RequestKey, details: () => RequestDetails): void
 }
 
 /** An admitted request whose repo exists. */

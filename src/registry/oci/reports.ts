@@ -9,7 +9,7 @@ import type { RegistryError } from '../registry-error.ts'
 import type { RegistryExchange } from './exchange.ts'
 import type { OciHost } from './oci-host.ts'
 import type { OciPath, OciPathKind } from './oci-path.ts'
-import type { ReportedRequest } from './traffic-events.ts'
+import type { ReportedRequest, RequestDetails, RequestKey } from './traffic-events.ts'
 
 /** Maximum length of the user agent in an event, in characters. */
 const maxUserAgentLength = 512
@@ -25,15 +25,15 @@ function subdomainOf({ registryHost }: OciHost, exchange: RegistryExchange): str
   return before.endsWith('.') && subdomainPattern.test(before.slice(0, -1)) ? before.slice(0, -1) : undefined
 }
 
+/** Returns what the headers of the request say for its event. */
+function detailsOf(host: OciHost, exchange: RegistryExchange): Pick<RequestDetails, 'userAgent' | 'subdomain'> {
+  const subdomain = subdomainOf(host, exchange)
+  return { userAgent: exchange.header('user-agent')?.slice(0, maxUserAgentLength) ?? '', ...(subdomain !== undefined && { subdomain }) }
+}
+
 /** Returns the data of the request for its event. */
 export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
-  const subdomain = subdomainOf(host, exchange)
-  return {
-    host: host.registryHost,
-    remoteAddress: exchange.remoteAddress,
-    userAgent: exchange.header('user-agent')?.slice(0, maxUserAgentLength) ?? '',
-    ...(subdomain !== undefined && { subdomain }),
-  }
+  return { host: host.registryHost, remoteAddress: exchange.remoteAddress, ...detailsOf(host, exchange) }
 }
 
 /** Content that was pulled. */
@@ -49,9 +49,9 @@ interface Pulled {
 /** Records a pull for its event. */
 export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, repo, digest, tag, type, method }: Pulled): void {
   const { repository, caller } = entry
-  const timeMs = host.services.clock.now()
-  const named = tag === undefined ? undefined : { tag }
-  reportWithPolicies(host, exchange, { kind: 'pull', ...trafficOf(host, exchange), repo, repository, digest, ...named, type, method, caller, timeMs })
+  const { remoteAddress } = exchange
+  const request: RequestKey = { kind: 'pull', caller, remoteAddress, repo, digest, tag, method, timeMs: host.services.clock.now() }
+  reportWithPolicies(host, exchange, { request, details: () => ({ ...detailsOf(host, exchange), repository, type }) })
 }
 
 /** Messages of the results of verdicts. Most pulls share a verdict. */
@@ -68,20 +68,24 @@ function messagesOf(results: readonly PolicyResult[]): PullPolicyResult[] {
 }
 
 /** Records a request for its event, with what pull policies say about it. A violation has an event of its own. */
-function reportWithPolicies(host: OciHost, exchange: RegistryExchange, request: ReportedRequest): void {
+function reportWithPolicies(
+  host: OciHost,
+  exchange: RegistryExchange,
+  { request, details }: { readonly request: RequestKey; readonly details: () => RequestDetails },
+): void {
   const { judged } = exchange
   if (judged === undefined) {
-    host.report(request)
+    host.report(request, details)
     return
   }
   const policyResults = messagesOf(judged.results)
   const reported = { ...request, digest: judged.digest, policyResults }
-  host.report(reported)
+  host.report(reported, details)
   const isRefused = request.error?.code === 'DENIED'
-  if (isRefused || policyResults.some(({ result }) => result === 'VIOLATED')) host.report({ ...reported, kind: 'policy.violated' })
+  if (isRefused || policyResults.some(({ result }) => result === 'VIOLATED')) host.report({ ...reported, kind: 'policy.violated' }, details)
 }
 
-type FailedRequest = Pick<ReportedRequest, 'kind' | 'type'>
+type FailedRequest = Required<Pick<ReportedRequest, 'kind' | 'type'>>
 
 /** Kinds of request whose failures get an event. A HEAD of a blob gets none, since each push uses it to find blobs that it need not send. */
 const failing: Partial<Record<OciPathKind, Readonly<Record<string, FailedRequest>>>> = {
@@ -101,17 +105,18 @@ export function reportFailure(host: OciHost, exchange: RegistryExchange, { path,
   const { admitted } = exchange
   if (row === undefined || admitted?.target.kind !== 'repo' || exchange.signal.aborted) return
   const { repository, caller, target } = admitted
-  reportWithPolicies(host, exchange, {
-    ...row,
-    ...trafficOf(host, exchange),
+  const { kind, type } = row
+  const request: RequestKey = {
+    kind,
+    caller,
+    remoteAddress: exchange.remoteAddress,
     ...namedIn(exchange, path),
     repo: target.uid,
-    repository,
-    ...(row.kind === 'pull' && { method }),
-    caller,
+    ...(kind === 'pull' && { method }),
     timeMs: host.services.clock.now(),
     error: { status: error.status, code: error.code, message: error.message.slice(0, maxMessageLength) },
-  })
+  }
+  reportWithPolicies(host, exchange, { request, details: () => ({ ...detailsOf(host, exchange), repository, type }) })
 }
 
 /** Returns the tag or digest that the request names, if it is a valid one. */

@@ -14,6 +14,15 @@ export interface ReportedRequest extends Omit<Traffic, 'host' | 'displayName'> {
   readonly timeMs: number
 }
 
+/** The members of a request by which it equals another one, and its time. */
+export type RequestKey = Pick<
+  ReportedRequest,
+  'kind' | 'caller' | 'remoteAddress' | 'repo' | 'digest' | 'tag' | 'method' | 'error' | 'policyResults' | 'timeMs'
+>
+
+/** The other members of a request. */
+export type RequestDetails = Omit<ReportedRequest, keyof RequestKey>
+
 /** Outcome of an event: written; left out because an equal event was kept; or lost. */
 export type TrafficOutcome = 'written' | 'repeated' | 'lost'
 
@@ -62,7 +71,7 @@ function textOf(results: NonNullable<ReportedRequest['policyResults']>): string 
  * Returns a text that is the same for equal requests: the caller, the action and its result. Anonymous callers are distinguished by
  * address.
  */
-function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error, policyResults }: ReportedRequest): string {
+function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error, policyResults }: RequestKey): string {
   return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''} ${policyResults === undefined ? '' : textOf(policyResults)}`
 }
 
@@ -85,8 +94,8 @@ export class TrafficEvents {
     this.#options = { capacity: 1_000, intervalMs: 1_000, ...options }
   }
 
-  /** Records a request for its event. Never waits and never throws. */
-  add(request: ReportedRequest): void {
+  /** Records a request for its event. Asks for its details at once if it needs them: most pulls equal an earlier one. Never waits and never throws. */
+  add(request: RequestKey, details: () => RequestDetails): void {
     const { capacity, intervalMs, observe } = this.#options
     const equality = this.#unseen(request)
     if (equality === undefined) {
@@ -102,7 +111,7 @@ export class TrafficEvents {
     // A request whose event was lost is not remembered, so that the next equal request gets an event.
     if (equality !== '') this.#seen.add(equality)
     this.#waitingOf.set(root, ofRoot + 1)
-    this.#waiting.push(request)
+    this.#waiting.push({ ...request, ...details() })
     this.#timer ??= setTimeout(() => void this.flush(), intervalMs).unref()
   }
 
@@ -124,7 +133,7 @@ export class TrafficEvents {
    * Returns the text by which to remember a request. Empty if there are no windows; undefined if an equal request in this window has an
    * event.
    */
-  #unseen(request: ReportedRequest): string | undefined {
+  #unseen(request: RequestKey): string | undefined {
     const { windowMs } = this.#options
     if (windowMs === 0) return ''
     const window = Math.floor(request.timeMs / windowMs)

@@ -309,8 +309,8 @@ describeOnUpstreams('content of other tenants', (upstream) => {
       const before = host.lost()
       const repo = trustedUid(uidOf(repository))
       for (let at = 0; at < 1_500; at++) {
-        host.traffic.add({
-          kind: 'pull',
+        const request = {
+          kind: 'pull' as const,
           repo,
           repository,
           digest: digestOf(Buffer.from('x')),
@@ -320,7 +320,8 @@ describeOnUpstreams('content of other tenants', (upstream) => {
           timeMs: 1,
           remoteAddress: '',
           userAgent: '',
-        })
+        }
+        host.traffic.add(request, () => request)
       }
       expect(host.lost() - before).toBe(1_250)
       expect((await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))).toHaveLength(250)

@@ -114,7 +114,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     sealer,
     auditLog: { record: (line) => services.log.info('audit', { audit: true, ...line }) },
     registryHost,
-    report: (request) => traffic.add(request),
+    report: (request, details) => traffic.add(request, details),
     blobCacheBytes: defaultBlobCacheBytes,
     history: async (exchange) => exchange.send(200, [], '{}'),
     ...options.handler,

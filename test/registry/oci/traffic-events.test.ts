@@ -12,6 +12,8 @@ function request(at: number, more: Partial<ReportedRequest> = {}): ReportedReque
   return { kind: 'pull', repo, repository: 'a/b', digest: digestOf(Buffer.from('x')), type: 'manifest', method: 'GET', caller: undefined, timeMs: at, ...more }
 }
 
+const add = (events: TrafficEvents, reported: ReportedRequest): void => events.add(reported, () => reported)
+
 /** Events that are written to a list, and their numbers by outcome. */
 function eventsTo(write: (times: number[]) => void, options: Partial<TrafficEventsOptions> = {}) {
   const counts: Record<TrafficOutcome, number> = { written: 0, repeated: 0, lost: 0 }
@@ -32,7 +34,7 @@ const range = (length: number, from = 0): number[] => Array.from({ length }, (_,
 test('events that arrive together are written in batches, in order', async () => {
   const batches: number[][] = []
   const { events, counts } = eventsTo((times) => batches.push(times), { intervalMs: 5 })
-  for (const at of range(250)) events.add(request(at))
+  for (const at of range(250)) add(events, request(at))
   await until(() => batches.flat().length === 250)
   expect(batches.map((batch) => batch.length)).toEqual([100, 100, 50])
   expect(batches.flat()).toEqual(range(250))
@@ -47,15 +49,15 @@ test('what can not be written, what is too much and what comes after the end is 
     written.push(...times)
   }
   const { events, counts } = eventsTo(write, { capacity: 150 })
-  for (const at of range(160)) events.add(request(at))
+  for (const at of range(160)) add(events, request(at))
   expect(counts.lost).toBe(10)
   await events.flush()
   expect(counts.lost).toBe(160)
   fails = false
-  events.add(request(1000))
+  add(events, request(1000))
   await events.close()
   expect(written).toEqual([1000])
-  events.add(request(2000))
+  add(events, request(2000))
   expect(counts).toEqual({ written: 1, repeated: 0, lost: 161 })
 })
 
@@ -65,7 +67,7 @@ test('a batch that is too large is written by halves: only an event that is too 
     if (times.includes(42) || times.length > 60) throw new StoreError('too_large', 'too many bytes')
     written.push(...times)
   })
-  for (const at of range(250)) events.add(request(at))
+  for (const at of range(250)) add(events, request(at))
   await events.close()
   expect(counts.lost).toBe(1)
   expect(written).toEqual(range(250).filter((at) => at !== 42))
@@ -77,7 +79,7 @@ test('where one batch fails the next one goes on', async () => {
     if (times[0] === 0) throw new StoreError('unavailable', 'away for a moment')
     written.push(...times)
   })
-  for (const at of range(250)) events.add(request(at))
+  for (const at of range(250)) add(events, request(at))
   await events.close()
   expect(counts.lost).toBe(100)
   expect(written).toEqual(range(150, 100))
@@ -92,7 +94,7 @@ describe('in a window', () => {
   test('equal requests have one event, the next window another', async () => {
     const written: number[] = []
     const { events, counts } = eventsTo((times) => written.push(...times), { windowMs: 1_000 })
-    for (const timeMs of [1, 2, 999, 1_000, 1_500, 2_000]) events.add({ ...same, timeMs, remoteAddress: `192.0.2.${timeMs % 200}` })
+    for (const timeMs of [1, 2, 999, 1_000, 1_500, 2_000]) add(events, { ...same, timeMs, remoteAddress: `192.0.2.${timeMs % 200}` })
     await events.close()
     expect(written).toEqual([1, 1_000, 2_000])
     expect(counts).toEqual({ written: 3, repeated: 3, lost: 0 })
@@ -110,7 +112,7 @@ describe('in a window', () => {
   ])('another %s is another request', async (_, change) => {
     const { events, counts } = eventsTo(() => undefined, { windowMs: 1_000 })
     const before = 'caller' in change && change.caller === undefined ? { ...same, caller: undefined } : same
-    for (const each of [before, { ...before, ...change }, before]) events.add(each)
+    for (const each of [before, { ...before, ...change }, before]) add(events, each)
     await events.close()
     expect(counts).toEqual({ written: 2, repeated: 1, lost: 0 })
   })
@@ -118,10 +120,10 @@ describe('in a window', () => {
   test('a request whose event was lost is not remembered', async () => {
     const written: number[] = []
     const { events, counts } = eventsTo((times) => written.push(...times), { windowMs: 60_000, capacity: 1 })
-    events.add(request(1))
-    events.add(request(2))
+    add(events, request(1))
+    add(events, request(2))
     await events.flush()
-    events.add(request(2))
+    add(events, request(2))
     await events.close()
     expect(written).toEqual([1, 2])
     expect(counts).toEqual({ written: 2, repeated: 0, lost: 1 })
@@ -131,8 +133,8 @@ describe('in a window', () => {
 // docs/spec/events.md#registry-traffic
 test('one organisation takes a quarter of the room at most', async () => {
   const { events, counts } = eventsTo(() => undefined, { capacity: 40 })
-  for (const at of range(100)) events.add({ ...request(7), digest: digestOf(Buffer.from(String(at))) })
-  for (const at of range(30, 100)) events.add(request(at))
+  for (const at of range(100)) add(events, { ...request(7), digest: digestOf(Buffer.from(String(at))) })
+  for (const at of range(30, 100)) add(events, request(at))
   await events.flush()
   expect(counts).toEqual({ written: 40, repeated: 0, lost: 90 })
 })
