@@ -1,4 +1,5 @@
 import fc from 'fast-check'
+import { PackageURL } from 'packageurl-js'
 import { describe, expect, test } from 'vitest'
 import { fromBinary } from '@bufbuild/protobuf'
 import { AdvisorySchema, Severity_Type, type Advisory } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
@@ -49,6 +50,26 @@ describe.each(forms)('advisories from %s', (form, sample) => {
     expect(documents).not.toEqual([])
     await assertAccepted(format, documents)
   })
+})
+
+// docs/spec/advisories.md#advisory-exports
+test.each(['openvex', 'csaf'] as const)('as %s, statements about parts of two images name each image with its digest', async (format) => {
+  const images = ['a', 'b'].map((digit) => `pkg:oci/shop@sha256%3A${digit.repeat(64)}?arch=amd64&repository_url=registry.example.com/acme/shop`)
+  const statementOf = (image: string, status: object): object => ({
+    vulnerability: { name: 'CVE-2026-1001' },
+    products: [{ '@id': image, subcomponents: [{ '@id': 'pkg:apk/example/libpng@1.6.40-r0' }] }],
+    ...status,
+  })
+  const [first = '', second = ''] = images
+  const statements = [
+    statementOf(first, { status: 'not_affected', impact_statement: 'It never decodes PNG.' }),
+    statementOf(second, { status: 'affected', action_statement: 'Turn off uploads.' }),
+  ]
+  const documents = await exportsOf({ ...samples.openvex, statements }, format)
+  await assertAccepted(format, documents)
+  const pairs = documents.flatMap((document) => advisoriesOf(document)).map(({ artifactName, events }) => `${artifactName} ${events[0]?.type.case ?? ''}`)
+  expect(pairs.toSorted()).toEqual(['shop falsePositiveDetermination', 'shop truePositiveDetermination'])
+  for (const image of images) expect(JSON.stringify(documents)).toContain(PackageURL.fromString(image).toString())
 })
 
 /** The status of VEX that each type of event has. */

@@ -1,10 +1,10 @@
 import { connect } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { Histogram, Registry } from 'prom-client'
+import { Counter, Histogram, Registry } from 'prom-client'
 import { describe, expect, test } from 'vitest'
 import { defaultNamespaces, httpBindings, serviceAliases } from '../../src/transport/aliases.ts'
-import { Durations, MetricsRegistry } from '../../src/transport/hot-metrics.ts'
+import { Counts, Durations, MetricsRegistry } from '../../src/transport/hot-metrics.ts'
 import { httpError } from '../../src/transport/errors-http.ts'
 import { createCallMetrics } from '../../src/transport/metrics.ts'
 import { createOpsServer } from '../../src/transport/web/ops.ts'
@@ -106,11 +106,13 @@ describe('the operations port', () => {
   })
 })
 
-test('a histogram of durations writes the lines of the histogram of prom-client', async () => {
+test('a histogram and a counter of requests write the lines of those of prom-client', async () => {
   const [ours, theirs] = [new MetricsRegistry(), new Registry()]
   const [name, help, buckets] = ['seconds', 'Line 1\nC:\\', [0.001, 0.5, 10]]
   const durations = new Durations<'method' | 'code'>({ name, help, buckets, registry: ours })
+  const counts = new Counts<'method' | 'code'>({ name: 'total', help, registry: ours })
   const histogram = new Histogram({ name, help, buckets, labelNames: ['method', 'code'], registers: [theirs] })
+  const counter = new Counter({ name: 'total', help, labelNames: ['method', 'code'], registers: [theirs] })
   expect(await ours.metrics()).toBe(`\n\n${await theirs.metrics()}`)
   const allLabels = [
     { method: 'GET', code: 'OK' },
@@ -120,6 +122,9 @@ test('a histogram of durations writes the lines of the histogram of prom-client'
     for (const seconds of [0, 0.001, 0.0011, 0.5, 3, 10, 10.5, 1e9]) {
       durations.series(labels)(seconds)
       histogram.observe(labels, seconds)
+      counts.series(labels)()
+      counts.series(labels)(2)
+      counter.inc(labels, 3)
     }
   expect(await ours.metrics()).toBe(`\n\n${await theirs.metrics()}`)
 })

@@ -26,7 +26,7 @@ export interface ArtifactImage {
   readonly repository?: string
 }
 
-/** What exports in OSV form and comparisons with packages need of an advisory that the API does not show. Catalogues have it as JSON. */
+/** What exports and comparisons with packages need of an advisory that the API does not show. Catalogues have it as JSON. */
 export interface OsvFacts {
   /** The ecosystem of a package whose identifier does not name one. */
   readonly ecosystem?: string
@@ -34,4 +34,6 @@ export interface OsvFacts {
   readonly affected?: readonly OsvVersions[]
   /** The artifact, if it is an image that is named by its digest. */
   readonly image?: ArtifactImage
+  /** The package URL of the artifact, if the advisory is about a part of it and it has one. */
+  readonly artifact?: string
 }

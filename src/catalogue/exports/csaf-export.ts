@@ -1,6 +1,6 @@
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { cvssV3Of } from './cvss-scores.ts'
-import { idsOf, isCve, statusesOf, timeText, type ExportFacts, type Stated, type VexStatus } from './export-facts.ts'
+import { idsOf, isCve, statusesOf, timeText, type ExportFacts, type Stated, type StoredAdvisory, type VexStatus } from './export-facts.ts'
 import { productOfAdvisory, type ExportedProduct } from './export-products.ts'
 
 /** The lists of `product_status`. */
@@ -64,15 +64,16 @@ interface NewestStatus extends Stated {
 }
 
 /** Returns the newest status of each product. */
-function newestOf(advisories: readonly Advisory[], products: ExportedProducts): Map<string, NewestStatus> {
+function newestOf(advisories: readonly StoredAdvisory[], products: ExportedProducts): Map<string, NewestStatus> {
   const newest = new Map<string, NewestStatus>()
-  for (const advisory of advisories) {
+  for (const stored of advisories) {
+    const { advisory } = stored
     const latest = statusesOf(advisory).at(-1)
     if (latest === undefined) continue
     const { status } = latest
     const versions = status.status === 'fixed' && status.versions.length > 0 ? status.versions : [undefined]
     for (const version of versions) {
-      const id = products.add(productOfAdvisory(advisory, version))
+      const id = products.add(productOfAdvisory(stored, version))
       const known = newest.get(id)
       if (known === undefined || (known.ms ?? 0) <= (latest.ms ?? 0)) newest.set(id, { ...latest, advisory })
     }
@@ -80,8 +81,8 @@ function newestOf(advisories: readonly Advisory[], products: ExportedProducts): 
   return newest
 }
 
-function vulnerabilityOf(advisories: readonly Advisory[], products: ExportedProducts): object | undefined {
-  const ids = [...new Set(advisories.flatMap(idsOf))]
+function vulnerabilityOf(advisories: readonly StoredAdvisory[], products: ExportedProducts): object | undefined {
+  const ids = [...new Set(advisories.flatMap(({ advisory }) => idsOf(advisory)))]
   const cve = ids.find(isCve)
   const parts = { flags: new Map(), threats: new Map(), remediations: new Map() } satisfies Record<string, Items>
   const scores: Items = new Map()
@@ -109,8 +110,8 @@ function vulnerabilityOf(advisories: readonly Advisory[], products: ExportedProd
 }
 
 /** Returns one revision for each day on which something was found. */
-function revisionsOf(advisories: readonly Advisory[], builtMs: number): { readonly date: string; readonly number: string; readonly summary: string }[] {
-  const times = advisories.flatMap((advisory) => statusesOf(advisory).map(({ ms }) => ms ?? builtMs)).sort((one, other) => one - other)
+function revisionsOf(advisories: readonly StoredAdvisory[], builtMs: number): { readonly date: string; readonly number: string; readonly summary: string }[] {
+  const times = advisories.flatMap(({ advisory }) => statusesOf(advisory).map(({ ms }) => ms ?? builtMs)).sort((one, other) => one - other)
   const byDay = new Map(times.map((ms) => [timeText(ms).slice(0, 10), ms]))
   if (byDay.size === 0) byDay.set('', builtMs)
   return [...byDay.values()].map((ms, at) => ({ date: timeText(ms), number: String(at + 1), summary: 'New findings' }))
@@ -122,9 +123,9 @@ function trackingId(origin: string): string {
 }
 
 /** Returns the advisories as a CSAF VEX document: the newest status of each product (docs/spec/advisories.md#advisory-exports). */
-export function csafOf(origin: string, advisories: readonly Advisory[], { publisher, baseUrl, builtMs }: ExportFacts): object {
+export function csafOf(origin: string, advisories: readonly StoredAdvisory[], { publisher, baseUrl, builtMs }: ExportFacts): object {
   const products = new ExportedProducts()
-  const byVulnerability = Map.groupBy(advisories, (advisory) => idsOf(advisory)[0])
+  const byVulnerability = Map.groupBy(advisories, ({ advisory }) => idsOf(advisory)[0])
   const vulnerabilities = [...byVulnerability.values()].map((some) => vulnerabilityOf(some, products)).filter((one) => one !== undefined)
   const revisions = revisionsOf(advisories, builtMs)
   const [first, last] = [revisions[0], revisions.at(-1)]

@@ -5,6 +5,13 @@ import {
   type Advisory,
   type AdvisoryEvent,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { OsvFacts } from '../advisories/osv-facts.ts'
+
+/** An advisory of the catalogue. */
+export interface StoredAdvisory {
+  readonly advisory: Advisory
+  readonly facts: OsvFacts
+}
 
 /** What an export needs besides the advisories. */
 export interface ExportFacts {

@@ -2,6 +2,7 @@ import { PackageURL } from 'packageurl-js'
 import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import { isFurtherEcosystem } from './osv-names.ts'
 import type { OsvFacts } from '../advisories/osv-facts.ts'
+import type { StoredAdvisory } from './export-facts.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** What an advisory says of its artifact or its component. */
@@ -76,11 +77,11 @@ export interface ExportedProduct {
 }
 
 /** Returns the product of an advisory: of one version of the component, or of all of them. */
-export function productOfAdvisory(advisory: Advisory, version?: string): ExportedProduct {
+export function productOfAdvisory({ advisory, facts }: StoredAdvisory, version?: string): ExportedProduct {
   const { artifactName, artifactType, artifactArchitecture, componentName, componentType, componentLocation } = advisory
   const component = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
   if (artifactName === componentName && artifactType === componentType) return { artifact: withVersion(component, version), component: undefined }
-  const artifact = packageUrl({ name: artifactName, type: artifactType, architecture: artifactArchitecture, location: '' })
+  const artifact = packageUrl({ name: artifactName, type: artifactType, architecture: artifactArchitecture, location: facts.artifact ?? '' })
   return { artifact: artifact.toString(), component: withVersion(component, version) }
 }
 

@@ -5,22 +5,18 @@ import type { AdvisoriesOfId } from '../advisories/advisory-reader.ts'
 import type { OsvFacts } from '../advisories/osv-facts.ts'
 import { AdvisorySchema, SeveritySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { csafOf } from './csaf-export.ts'
-import type { ExportFacts } from './export-facts.ts'
+import type { ExportFacts, StoredAdvisory } from './export-facts.ts'
 import { openvexOf } from './openvex-export.ts'
-import { osvDocumentsOf, osvOf, type OsvAdvisory } from './osv-export.ts'
+import { osvDocumentsOf, osvOf } from './osv-export.ts'
 import { zipEntry } from './zip-records.ts'
 
 const formats = {
-  openvex: (origin: string, all: readonly OsvAdvisory[], facts: ExportFacts) => openvexOf(origin, all.map(advisoryIn), facts),
-  csaf: (origin: string, all: readonly OsvAdvisory[], facts: ExportFacts) => csafOf(origin, all.map(advisoryIn), facts),
-  osv: (_: string, all: readonly OsvAdvisory[], facts: ExportFacts) => osvDocumentsOf(all, facts),
+  openvex: openvexOf,
+  csaf: csafOf,
+  osv: (_: string, all: readonly StoredAdvisory[], facts: ExportFacts) => osvDocumentsOf(all, facts),
 } as const
 
-function advisoryIn({ advisory }: OsvAdvisory): OsvAdvisory['advisory'] {
-  return advisory
-}
-
-function opened({ body, osv }: PackageAdvisory): OsvAdvisory {
+function opened({ body, osv }: PackageAdvisory): StoredAdvisory {
   // Only AdvisoryBuilder writes these facts.
   return { advisory: fromBinary(AdvisorySchema, body), facts: osv === undefined ? {} : (JSON.parse(osv) as OsvFacts) }
 }

@@ -1,5 +1,4 @@
-import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import { msOf, statusesOf, timeText, type ExportFacts, type VexStatus } from './export-facts.ts'
+import { msOf, statusesOf, timeText, type ExportFacts, type StoredAdvisory, type VexStatus } from './export-facts.ts'
 import { productOfAdvisory, type ExportedProduct } from './export-products.ts'
 
 /** The members of a statement that follow from its status. */
@@ -21,22 +20,23 @@ function productMember({ artifact, component }: ExportedProduct): object {
   return { ...identified(artifact), ...(component === undefined ? {} : { subcomponents: [identified(component)] }) }
 }
 
-function statementsOf(advisory: Advisory, builtMs: number): object[] {
+function statementsOf(stored: StoredAdvisory, builtMs: number): object[] {
+  const { advisory } = stored
   const { advisoryId, aliases } = advisory
   const vulnerability = { name: advisoryId, ...(aliases.length === 0 ? {} : { aliases }) }
   return statusesOf(advisory).map(({ status, ms }) => {
     // A fix is a statement about the fixed versions.
     const versions = status.status === 'fixed' && status.versions.length > 0 ? status.versions : [undefined]
-    const products = versions.map((version) => productMember(productOfAdvisory(advisory, version)))
+    const products = versions.map((version) => productMember(productOfAdvisory(stored, version)))
     return { vulnerability, timestamp: timeText(ms ?? builtMs), products, ...statusMembers(status) }
   })
 }
 
 /** Returns the advisories as an OpenVEX document: one statement for each approved event (docs/spec/advisories.md#advisory-exports). */
-export function openvexOf(origin: string, advisories: readonly Advisory[], { publisher, baseUrl, builtMs }: ExportFacts): object {
+export function openvexOf(origin: string, advisories: readonly StoredAdvisory[], { publisher, baseUrl, builtMs }: ExportFacts): object {
   // Two events may say the same. A document has each statement once.
-  const statements = new Set(advisories.flatMap((advisory) => statementsOf(advisory, builtMs)).map((statement) => JSON.stringify(statement)))
-  const times = advisories.flatMap(({ updateTime }) => msOf(updateTime) ?? builtMs)
+  const statements = new Set(advisories.flatMap((stored) => statementsOf(stored, builtMs)).map((statement) => JSON.stringify(statement)))
+  const times = advisories.flatMap(({ advisory }) => msOf(advisory.updateTime) ?? builtMs)
   return {
     '@context': 'https://openvex.dev/ns/v0.2.0',
     '@id': `${baseUrl}/advisory/v2/documents/${encodeURIComponent(origin)}?format=openvex`,

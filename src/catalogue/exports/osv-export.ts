@@ -1,18 +1,12 @@
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import { msOf, statusesOf, timeText, type ExportFacts } from './export-facts.ts'
-import type { OsvEvent, OsvFacts, OsvRange, OsvVersions } from '../advisories/osv-facts.ts'
+import { msOf, statusesOf, timeText, type ExportFacts, type StoredAdvisory } from './export-facts.ts'
+import type { OsvEvent, OsvRange, OsvVersions } from '../advisories/osv-facts.ts'
 import { osvSeverityOf } from './cvss-scores.ts'
 import { osvPackageOf } from './export-products.ts'
 import { osvIdOf } from './osv-names.ts'
 
 /** Versions are compared as the ecosystem does. */
 const byEcosystem = 'ECOSYSTEM'
-
-/** An advisory with what OSV needs besides. */
-export interface OsvAdvisory {
-  readonly advisory: Advisory
-  readonly facts: OsvFacts
-}
 
 /** Commits in ranges: whole hashes, or all commits. */
 const commitPattern = /^(?:0|[a-f0-9]{40}|[a-f0-9]{64})$/
@@ -53,7 +47,7 @@ function versionsMember({ ranges, versions }: OsvVersions): object | undefined {
 }
 
 /** Returns what OSV says of the component. Empty if it is not affected, or if OSV cannot name it. */
-function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
+function affectedOf({ advisory, facts }: StoredAdvisory): object[] {
   const statuses = statusesOf(advisory)
   if ((statuses.at(-1)?.status.status ?? 'not_affected') === 'not_affected') return []
   const found = osvPackageOf(advisory, facts)
@@ -80,7 +74,7 @@ function severitiesOf(advisories: readonly Advisory[]): object[] {
  * Returns the advisories of one id as an OSV document. Undefined if no package of it is affected that OSV can name
  * (docs/spec/advisories.md#advisory-exports).
  */
-export function osvOf(id: string, all: readonly OsvAdvisory[], { builtMs }: Pick<ExportFacts, 'builtMs'>): object | undefined {
+export function osvOf(id: string, all: readonly StoredAdvisory[], { builtMs }: Pick<ExportFacts, 'builtMs'>): object | undefined {
   const affected = [...new Set(all.flatMap(affectedOf).map((one) => JSON.stringify(one)))]
   if (affected.length === 0) return undefined
   const advisories = all.map(({ advisory }) => advisory)
@@ -101,6 +95,6 @@ export function osvOf(id: string, all: readonly OsvAdvisory[], { builtMs }: Pick
 }
 
 /** Returns the advisories as OSV documents, one for each id. */
-export function osvDocumentsOf(advisories: readonly OsvAdvisory[], facts: ExportFacts): object[] {
+export function osvDocumentsOf(advisories: readonly StoredAdvisory[], facts: ExportFacts): object[] {
   return [...Map.groupBy(advisories, ({ advisory }) => advisory.advisoryId)].map(([id, some]) => osvOf(id, some, facts)).filter((one) => one !== undefined)
 }

@@ -17,6 +17,7 @@ import {
   type Severity,
 } from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
+import type { OsvFacts } from '../../advisories/osv-facts.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import { advisoryRow, assertFewCharacters } from '../advisory-row.ts'
 import { checkedText, maxItems, RefusedDocument, segmentOf, textAt, type Members } from '../members.ts'
@@ -117,6 +118,11 @@ interface CollectorOptions {
 
 const msOf = (time: Timestamp | undefined): number => (time === undefined ? 0 : timestampMs(time))
 
+/** Returns what an advisory about a part of an artifact keeps of it, apart from its name, type and architecture. */
+function wholeOf({ type, identifier, image }: Product): Pick<OsvFacts, 'image' | 'artifact'> {
+  return { ...(type === '' ? {} : { artifact: identifier }), ...(image === undefined ? {} : { image }) }
+}
+
 /**
  * Collects the statements of one document. Statements of one issuer about one vulnerability in one component of one artifact are events of one advisory
  * (docs/spec/advisories.md#one-advisory-of-a-pair).
@@ -207,8 +213,8 @@ export class StatementCollector {
     })
     const isOfEcosystem = this.#ecosystem !== undefined && isPackageOf(this.#ecosystem, component)
     // A statement about an image as a whole names no package.
-    const image = component.identifier === artifact.identifier ? undefined : artifact.image
-    const facts = { ...(isOfEcosystem ? { ecosystem: this.#ecosystem } : {}), ...(image === undefined ? {} : { image }) }
-    return { segment, origin: artifact.name, advisory, ...(isOfEcosystem || image !== undefined ? { osv: facts } : {}) }
+    const whole = component.identifier === artifact.identifier ? {} : wholeOf(artifact)
+    const facts = { ...(isOfEcosystem ? { ecosystem: this.#ecosystem } : {}), ...whole }
+    return { segment, origin: artifact.name, advisory, ...(Object.keys(facts).length > 0 ? { osv: facts } : {}) }
   }
 }
