@@ -1,4 +1,4 @@
-import type { Uid } from '../base/uid.ts'
+import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordListener } from '../cache/record-tables.ts'
 import type { Services } from '../engine/services.ts'
 import { tagIn, tagsInTurns, TagWalks, type LookedTag, type TagPlace } from './tag-walks.ts'
@@ -13,30 +13,42 @@ export interface TagLook {
 /** The most tags that wait in memory. Others wait for the next look at all tags. */
 const maxQueued = 100_000
 
-/** Tags, each once, in the order in which they were added. */
+/** Tags, each once. Organisations take turns. Those of one are in the order in which they were added. */
 class TagQueue {
-  readonly #tags = new Map<string, LookedTag>()
+  readonly #byRoot = new Map<Uid, Map<string, LookedTag>>()
+  #count = 0
 
   /** Returns false if there is no room. */
   add({ repo, name }: LookedTag): boolean {
-    if (this.#tags.size >= maxQueued) return false
-    this.#tags.set(`${repo}:${name}`, { repo, name })
+    if (this.#count >= maxQueued) return false
+    const root = rootOf(repo)
+    const tags = this.#byRoot.get(root) ?? new Map<string, LookedTag>()
+    this.#byRoot.set(root, tags)
+    this.#count -= tags.size
+    tags.set(`${repo}:${name}`, { repo, name })
+    this.#count += tags.size
     return true
   }
 
   /** Removes the first tag and returns it. */
   take(): LookedTag | undefined {
-    for (const [key, tag] of this.#tags) {
-      this.#tags.delete(key)
-      return tag
+    for (const [root, tags] of this.#byRoot) {
+      this.#byRoot.delete(root)
+      for (const [key, tag] of tags) {
+        tags.delete(key)
+        this.#count -= 1
+        if (tags.size > 0) this.#byRoot.set(root, tags)
+        return tag
+      }
     }
     return undefined
   }
 
   /** Takes all tags. */
   takeAll(): readonly LookedTag[] {
-    const all = [...this.#tags.values()]
-    this.#tags.clear()
+    const all = [...this.#byRoot.values()].flatMap((tags) => [...tags.values()])
+    this.#byRoot.clear()
+    this.#count = 0
     return all
   }
 }
@@ -74,7 +86,7 @@ export interface FollowedChanges {
   readonly restMs: number
 }
 
-/** The tags that a job of the active worker looks at. Those that changed come at once, then those below places that changed. All of them come when the job says so. */
+/** The tags that a job of the active worker looks at. They changed, or lie below a place that changed. All of them come when the job says so. */
 export class TagLooks {
   readonly #services: Services
   readonly #placeOf: FollowedChanges['placeOf']
@@ -128,12 +140,20 @@ export class TagLooks {
     this.#left = tagsInTurns(this.#services.cache)
   }
 
-  /** Yields the tags to look at in this run: first those that changed, and those that failed in the run before. Neither walks nor a look at all tags wait for each other. */
+  /**
+   * Yields the tags to look at in this run. Every other one changed, or failed in the run before. The rest are those of walks and of a look at all tags, in
+   * turns. So none of these holds up another.
+   */
   *all(): Generator<TagLook, void> {
     this.#wake(this.#failed.takeAll())
-    for (let isWalk = true; ; isWalk = !isWalk) {
+    let isWalk = false
+    const nextOfPlaces = (): TagLook | undefined => {
+      isWalk = !isWalk
+      return isWalk ? (this.#nextOfWalks() ?? this.#nextOfAll()) : (this.#nextOfAll() ?? this.#nextOfWalks())
+    }
+    for (let isChange = true; ; isChange = !isChange) {
       this.#wakeWaiting()
-      const look = this.#nextChanged() ?? (isWalk ? (this.#nextOfWalks() ?? this.#nextOfAll()) : (this.#nextOfAll() ?? this.#nextOfWalks()))
+      const look = isChange ? (this.#nextChanged() ?? nextOfPlaces()) : (nextOfPlaces() ?? this.#nextChanged())
       if (look === undefined) return
       yield look
     }
@@ -174,7 +194,7 @@ export class TagLooks {
     return this.#services.imageContents?.editionOf(repo)
   }
 
-  /** Has tags looked at before others. */
+  /** Has tags looked at soon. */
   #wake(tags: readonly LookedTag[]): void {
     // Without room, all tags are looked at.
     for (const tag of tags) if (!this.#changed.add(tag)) this.#isDue = true

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'v
 import { rootParent, trustedUid, type Uid } from '../../src/base/uid.ts'
 import { TagLooks } from '../../src/contents/tag-looks.ts'
 import { TagWalks } from '../../src/contents/tag-walks.ts'
+import { tagNamed } from '../../src/registry/index.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
 import { makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
 
@@ -9,7 +10,7 @@ const restMs = 30_000
 const digest = `sha256:${'a'.repeat(64)}`
 const clock = new TestClock()
 let server: TestServer
-let token = ''
+let [token, otherToken] = ['', '']
 /** Two organisations. The first has 6 tags, of which 2 are in a subgroup, and the second has 2. */
 let [first, second, team] = ['', '', ''].map(trustedUid) as [Uid, Uid, Uid]
 
@@ -26,6 +27,7 @@ beforeAll(async () => {
   token = await server.tokenFor(one.owner)
   await makeTags(sub, ['e', 'f'], token)
   await makeTags(other.group, ['x', 'y'], other.token)
+  otherToken = other.token
   ;[first, second, team] = [trustedUid(one.group), trustedUid(other.group), trustedUid(sub)]
 })
 afterAll(() => server.stop())
@@ -91,6 +93,47 @@ test('everything is one more turn', () => {
 test('an organisation with very many places is walked as a whole', () => {
   for (let place = 0; place < 1_000; place += 1) walks.add(trustedUid(`${second}/${String(place).padStart(16, '0')}`))
   expect(next().sort()).toEqual(['x', 'y'])
+})
+
+/** Makes or deletes tags of a repo, and waits until the server follows. */
+async function withTags(repo: string, work: { readonly make?: readonly string[]; readonly remove?: readonly string[] }, credential: string): Promise<void> {
+  const { cache } = server.running.engine.services
+  for (const name of work.make ?? []) ok(await server.rest.call('CreateTag', { parent: repo, tag: { name, digest } }, { token: credential }))
+  for (const name of work.remove ?? []) ok(await server.rest.call('DeleteTag', { uid: tagNamed(cache.tables, repo, name)?.uid ?? '' }, { token: credential }))
+  await cache.barrier(AbortSignal.timeout(60_000))
+}
+
+/** Returns the uid of the repo that lies directly in a group. */
+function repoIn(group: Uid): string {
+  return [...server.running.engine.services.cache.tables.table('Repo').matching('parent', group)][0]?.uid ?? ''
+}
+
+test('organisations take turns with the tags that they change', async () => {
+  const looks = new TagLooks(server.running.engine.services, { placeOf: () => undefined, restMs: 0 })
+  onTestFinished(looks.follow())
+  const [mine, others] = [['m', 'n', 'o', 'p'], ['z']]
+  await withTags(repoIn(team), { make: mine }, token)
+  await withTags(repoIn(second), { make: others }, otherToken)
+  expect([...looks.all()].map(({ tag }) => tag.name)).toEqual(['m', 'z', 'n', 'o', 'p'])
+  await withTags(repoIn(team), { remove: mine }, token)
+  await withTags(repoIn(second), { remove: others }, otherToken)
+})
+
+test('a tag that changes all the time holds up no look at all tags', async () => {
+  const looks = new TagLooks(server.running.engine.services, { placeOf: () => undefined, restMs: 0 })
+  onTestFinished(looks.follow())
+  looks.begin()
+  const missing = new Set(['a', 'b', 'c', 'd', 'e', 'f', 'x', 'y'])
+  let changed = 0
+  for (const { tag, isChanged } of looks.all()) {
+    if (isChanged) changed += 1
+    else missing.delete(tag.name)
+    if (missing.size === 0 || changed === 30) break
+    await withTags(repoIn(team), { make: ['m'] }, token)
+    await withTags(repoIn(team), { remove: ['m'] }, token)
+  }
+  expect([...missing]).toEqual([])
+  expect(changed).toBeGreaterThanOrEqual(6)
 })
 
 test('a look at all tags and walks that never end take turns', async () => {
