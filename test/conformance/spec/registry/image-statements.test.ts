@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import type { Digest } from '../../../../src/base/digest.ts'
-import { imageOf, makeImageWorld, pushManifest, pushPackages, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { imageOf, makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, indexType, manifestOf } from '../../../registry/oci/oci-client.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
 import { freshName } from '../../../support/test-server.ts'
@@ -83,6 +83,31 @@ suite('VEX statements about a package of an image', (spec) => {
     await spec.ok('UpdateRepo', { repo: { uid: world.repo, name: 'renamed' }, updateMask: 'name' }, { token })
     expect(await idsIn(world, one.digest)).toEqual([id])
     await expect.poll(() => counted(world, 'one')).toEqual([id])
+  })
+
+  // docs/spec/registry.md#pull-policies
+  test('count for pulls of the image, until its repo has another name', async () => {
+    const world = await makeImageWorld(spec.server)
+    const id = await vulnerable(world)
+    const image = await pushPackages(world, '1.0', { musl: '1' })
+    await expect.poll(() => idsIn(world, image.digest)).toEqual([id])
+    const rules = [{ maxSeverity: 'LOW', mode: 'ENFORCE', onUnknown: 'DENY' }]
+    await spec.ok('CreatePullPolicy', { parent: world.group, pullPolicy: { name: freshName('policy'), rules } }, { token: world.token })
+    const statuses = async (path: string): Promise<number[]> => {
+      const named = { ...world, path, token: await spec.server.tokenFor(world.owner) }
+      const pull = (reference: string): Promise<number> =>
+        withRegistry(named, async (client) => (await client.send('GET', `/v2/${path}/manifests/${reference}`)).status)
+      return [await pull('1.0'), await pull(image.digest)]
+    }
+    expect(await statuses(world.path)).toEqual([403, 403])
+    await state(world, id, `pkg:oci/app@${image.digest}`)
+    await expect.poll(() => idsIn(world, image.digest)).toEqual([])
+    expect(await statuses(world.path)).toEqual([200, 200])
+    await spec.ok('UpdateRepo', { repo: { uid: world.repo, name: 'renamed' }, updateMask: 'name' }, { token: await spec.server.tokenFor(world.owner) })
+    const renamed = world.path.replace(/[^/]+$/, 'renamed')
+    expect(await statuses(renamed)).toEqual([403, 403])
+    await spec.ok('UpdateRepo', { repo: { uid: world.repo, name: 'app' }, updateMask: 'name' }, { token: await spec.server.tokenFor(world.owner) })
+    expect(await statuses(world.path)).toEqual([200, 200])
   })
 
   test('count for the images of an index that they name', async () => {
