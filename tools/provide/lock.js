@@ -3,14 +3,14 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { pid } from 'node:process'
 
 const pollMs = 200
-const patienceMs = 30 * 60_000
+const timeoutMs = 30 * 60_000
 
 /**
  * Runs `work` while this process holds the lock file. Ignores the lock of a process that has ended. Blocks. Returns `{ reason }` if it has
  * to wait too long.
  */
 export function withLock(file, work) {
-  const deadline = Date.now() + patienceMs
+  const deadline = Date.now() + timeoutMs
   while (!tryLock(file)) {
     if (Date.now() > deadline) return { reason: `another process has been building it for too long (${file})` }
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, pollMs)

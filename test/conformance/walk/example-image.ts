@@ -67,11 +67,11 @@ export async function pushExampleImage(world: ImageWorld): Promise<Digest> {
 /** Resolves once the image, its report and the counts of its tag were read. */
 export async function untilRead({ server, repo, token }: ImageWorld, digest: Digest): Promise<void> {
   const call = async (rpc: string, request: JsonObject): Promise<JsonObject> => ok(await server.rest.call(rpc, request, { token }))
-  const patience = { timeout: 60_000, interval: 200 }
-  await expect.poll(() => call('ListScannerReports', { repoUid: repo, digest }), patience).toMatchObject({ reports: [{ state: 'READ' }] })
+  const pollOptions = { timeout: 60_000, interval: 200 }
+  await expect.poll(() => call('ListScannerReports', { repoUid: repo, digest }), pollOptions).toMatchObject({ reports: [{ state: 'READ' }] })
   const now = new Date().toISOString()
   const period = { imageRefs: [{ repo, tags: ['1.0'] }], startTime: now, endTime: now }
-  await expect.poll(() => call('ListVulnCountReports', period), patience).toMatchObject({ vulnCountReports: [{ vulnCounts: [{ count: 1 }] }] })
+  await expect.poll(() => call('ListVulnCountReports', period), pollOptions).toMatchObject({ vulnCountReports: [{ vulnCounts: [{ count: 1 }] }] })
 }
 
 /** Gives another organisation a copy of the repo. */

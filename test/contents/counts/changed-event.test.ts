@@ -90,7 +90,7 @@ describeOnStores('the event of changed vulnerabilities and the record of the day
   }
 
   /** Resolves with the ids that events added, each as often as they say so. */
-  async function told(): Promise<string[]> {
+  async function idsInEvents(): Promise<string[]> {
     const { entries } = await realStore().range({ prefix: outboxPrefix, limit: 10_000 }, waiting())
     const changes = changesIn(entries, world.repo)
     expect(changes.flatMap(({ removed }) => removed)).toEqual([])
@@ -124,13 +124,13 @@ describeOnStores('the event of changed vulnerabilities and the record of the day
         await importNext()
         await expect.poll(async () => (failing.met && one.endsWorker) || (await recordedOrNot()).length === ids.length).toBe(true)
         // A worker that ended sends nothing any more, and what it sent is there or not.
-        expect(await told()).toEqual(await recordedOrNot())
+        expect(await idsInEvents()).toEqual(await recordedOrNot())
         ;({ met } = failing)
       } finally {
         failing.end()
       }
       await expect.poll(recordedOrNot).toEqual(ids)
-      expect(await told()).toEqual(ids)
+      expect(await idsInEvents()).toEqual(ids)
       // The first transaction has both.
       if (met) expect(at).toBe(0)
     }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnChosenStore } from '../../support/parts/require-part.ts'
-import { patience, ScanWorld } from './scan-world.ts'
+import { pollOptions, ScanWorld } from './scan-world.ts'
 import { reportOf, reportType, sendReport, sendWait, usualAnswer } from './scanner-service.ts'
 
 const imageType = 'application/vnd.oci.image.manifest.v1+json'
@@ -50,7 +50,7 @@ describeOnChosenStore('faults of scanners', (store) => {
     const images = await pushed(1)
     for (const [answer, message] of useless) {
       world.service.metadata = answer
-      await vi.waitFor(() => expect(stops()).toContainEqual(expect.stringContaining(message)), patience)
+      await vi.waitFor(() => expect(stops()).toContainEqual(expect.stringContaining(message)), pollOptions)
     }
     world.service.metadata = metadata
     await allScanned(images)
@@ -89,14 +89,14 @@ describeOnChosenStore('faults of scanners', (store) => {
     const image = await world.push(bad)
     await world.push(forbidden)
     await allScanned(await pushed(2))
-    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), patience)
+    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), pollOptions)
     const key = `x/unscanned/stand-in/${world.uidOf(bad)}/${image.digest}`
     const noted = async (): Promise<string | undefined> => {
       const entry = await world.server.running.engine.store.get(key, AbortSignal.timeout(60_000))
       return entry && Buffer.from(entry.value).toString()
     }
     for (const stopped of ['"stops":1', '"stops":2', undefined]) {
-      await vi.waitFor(async () => expect(await noted()).toEqual(stopped && expect.stringContaining(stopped)), patience)
+      await vi.waitFor(async () => expect(await noted()).toEqual(stopped && expect.stringContaining(stopped)), pollOptions)
       // A new worker does not know that the image waits some minutes.
       if (stopped !== undefined) await world.restart()
     }
@@ -113,7 +113,7 @@ describeOnChosenStore('faults of scanners', (store) => {
     await world.noted(one.path, one.image)
     const failed = await world.counted('failed')
     world.clock.advance(31 * 60_000)
-    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), patience)
+    await vi.waitFor(async () => expect(await world.counted('failed')).toBe(failed + 1), pollOptions)
     world.service.answer = (scan, response) => sendReport(response, reportOf(scan.artifact.digest))
     world.clock.advance(6 * 60_000)
     await world.scanned(one.path, one.image)

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { describeOnChosenStore } from '../../support/parts/require-part.ts'
 import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 import type { TestManifest } from '../../registry/oci/oci-client.ts'
-import { patience, ScanWorld } from './scan-world.ts'
+import { pollOptions, ScanWorld } from './scan-world.ts'
 import { reportOf, reportType, sendReport, usualAnswer, type AnswerReport } from './scanner-service.ts'
 
 function* endless(piece: Buffer): Generator<Buffer, void> {
@@ -74,7 +74,7 @@ describeOnChosenStore('hostile scanners', (store) => {
     await world.scanned(good, await world.push(good))
     const refused = (): Map<unknown, unknown> =>
       new Map(world.server.logs.filter(({ message }) => message === 'an image was not scanned').map(({ fields }) => [fields['digest'], fields['error']]))
-    await vi.waitFor(() => expect(refused().size).toBe(images.size), patience)
+    await vi.waitFor(() => expect(refused().size).toBe(images.size), pollOptions)
     const reasons = [...images].map(([name, { image }]) => [name, String(refused().get(image.digest))])
     expect(Object.fromEntries(reasons)).toMatchObject({
       huge: expect.stringContaining('too_large'),
@@ -108,11 +108,11 @@ describeOnChosenStore('hostile scanners', (store) => {
     const path = world.freshPath()
     const image = await world.push(path)
     const failures = (): readonly string[] => world.server.logs.filter(({ fields }) => fields['work'] === 'scans').map(({ fields }) => String(fields['error']))
-    await vi.waitFor(() => expect(failures()).toContainEqual(expect.stringContaining('makes no reports of vulnerabilities')), patience)
+    await vi.waitFor(() => expect(failures()).toContainEqual(expect.stringContaining('makes no reports of vulnerabilities')), pollOptions)
     world.service.metadata = {
       capabilities: [{ consumes_mime_types: ['application/vnd.docker.distribution.manifest.v2+json'], produces_mime_types: [reportType] }],
     }
-    await vi.waitFor(async () => expect(await world.counted('unsupported')).toBe(1), patience)
+    await vi.waitFor(async () => expect(await world.counted('unsupported')).toBe(1), pollOptions)
     expect(world.service.scans.filter(({ artifact }) => artifact.digest === image.digest)).toEqual([])
     world.service.metadata = metadata
   })

@@ -11,7 +11,7 @@ import { OciClient, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { ScannerService } from './scanner-service.ts'
 
 /** For as long as it takes: reading contents and reports each start a process. */
-export const patience = { timeout: 240_000, interval: 100 }
+export const pollOptions = { timeout: 240_000, interval: 100 }
 
 /** A server with one scanner, which acts as an identity of the organisation. */
 export class ScanWorld {
@@ -106,7 +106,7 @@ export class ScanWorld {
 
   /** Resolves once an image has reports. */
   async scanned(path: string, image: TestManifest, reports = 1): Promise<void> {
-    await vi.waitFor(async () => expect(await this.referrers(path, image)).toHaveLength(reports), patience)
+    await vi.waitFor(async () => expect(await this.referrers(path, image)).toHaveLength(reports), pollOptions)
   }
 
   /** Resolves once no image waits to be read or scanned. */
@@ -116,7 +116,7 @@ export class ScanWorld {
       const found = await Promise.all(['x/unread/', 'x/unscanned/'].map((prefix) => store.range({ prefix, limit: 10 }, AbortSignal.timeout(60_000))))
       return found.flatMap(({ entries }) => entries.map(({ key }) => key))
     }
-    await vi.waitFor(async () => expect(await keys()).toEqual([]), patience)
+    await vi.waitFor(async () => expect(await keys()).toEqual([]), pollOptions)
   }
 
   /** Resolves once the store has the id of the scan of an image. */
@@ -124,7 +124,7 @@ export class ScanWorld {
     const key = `x/unscanned/stand-in/${this.uidOf(path)}/${digest}`
     const valueOf = async (): Promise<string> =>
       Buffer.from((await this.server.running.engine.store.get(key, AbortSignal.timeout(60_000)))?.value ?? []).toString()
-    await vi.waitFor(async () => expect(await valueOf()).toContain('{'), patience)
+    await vi.waitFor(async () => expect(await valueOf()).toContain('{'), pollOptions)
   }
 
   /** The number of images that left the queue with an outcome. */

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { descriptorOf, indexType, manifestOf, type TestManifest } from '../../registry/oci/oci-client.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { ok } from '../../support/test-server.ts'
-import { patience, ScanWorld } from './scan-world.ts'
+import { pollOptions, ScanWorld } from './scan-world.ts'
 import { reportOf, sendReport, sendWait, usualAnswer, type ScanRequest } from './scanner-service.ts'
 
 describeOnStores('scans by a scanner of Harbor', (store) => {
@@ -17,7 +17,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
   })
 
   const scansOf = ({ digest }: TestManifest): readonly ScanRequest[] => world.service.scans.filter(({ artifact }) => artifact.digest === digest)
-  const begun = (image: TestManifest, count = 1): Promise<void> => vi.waitFor(() => expect(scansOf(image)).toHaveLength(count), patience)
+  const begun = (image: TestManifest, count = 1): Promise<void> => vi.waitFor(() => expect(scansOf(image)).toHaveLength(count), pollOptions)
 
   test('scans a pushed image with a token for this image only, and keeps the report as a referrer', async () => {
     const [path, other] = [world.freshPath(), world.freshPath()]
@@ -66,7 +66,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
       await vi.waitFor(async () => {
         const answer = await world.call('ListScannerReports', { repoUid: world.uidOf(path), digest: image.digest }, over)
         expect(answer['reports']).toMatchObject([{ format: 'HARBOR_REPORT', scannerName: 'Stand-in', scannerVersion: '1.0' }])
-      }, patience)
+      }, pollOptions)
     }
     const audited = world.server.logs.map(({ fields }) => fields).filter(({ name }) => name === `${path}@${image.digest}`)
     expect(audited.filter(({ transport }) => transport === 'worker')).toMatchObject([
@@ -117,7 +117,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     const image = await world.push(path)
     const failures = (): unknown[] =>
       world.server.logs.filter(({ message, fields }) => message.startsWith('background work failed') && fields['work'] === 'scans')
-    await vi.waitFor(() => expect(failures()).not.toEqual([]), patience)
+    await vi.waitFor(() => expect(failures()).not.toEqual([]), pollOptions)
     expect(await world.referrers(path, image)).toEqual([])
     await world.service.up()
     await world.scanned(path, image)
@@ -130,7 +130,7 @@ describeOnStores('scans by a scanner of Harbor', (store) => {
     await begun(image)
     await world.withdraw()
     world.service.answer = (scan, response) => sendReport(response, reportOf(scan.artifact.digest))
-    await vi.waitFor(async () => expect(await world.counted('denied')).toBe(1), patience)
+    await vi.waitFor(async () => expect(await world.counted('denied')).toBe(1), pollOptions)
     expect(await world.referrers(path, image)).toEqual([])
     const [scan] = scansOf(image)
     const client = world.client(scan?.registry.authorization.replace(/^Bearer /, '') ?? '')

@@ -178,7 +178,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     const wrong: string[] = []
     informer.onChange((before, after) => {
       const name = (after ?? before)?.metadata.name ?? ''
-      if (replayed.get(name) !== before) wrong.push(`${name}: told of another one before`)
+      if (replayed.get(name) !== before) wrong.push(`${name}: it had another one before`)
       if (Number(after?.metadata.resourceVersion ?? Infinity) <= Number(before?.metadata.resourceVersion ?? 0)) wrong.push(`${name} went back`)
       if (after === undefined) replayed.delete(name)
       else replayed.set(name, after)
