@@ -75,7 +75,7 @@ async function run(
   await Promise.race(ends)
   await stop()
   await tracing?.close()
-  logs.flush()
+  await logs.close()
   process.exit(0)
 }
 

@@ -33,6 +33,17 @@ test('log lines arrive in order, those of a flush at once', async () => {
   expect(await readFile(file, 'utf8')).toBe(`${numbered(0, 1000).join('')}last\n`)
 })
 
+test('at the end each line is written once, also while a write is running', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-log-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const { file, destination } = openLog(directory)
+  for (let round = 0; round < 20; round++) {
+    for (const line of numbered(round * 10, round * 10 + 10)) destination.write(line)
+    await destination.close()
+    expect(await readFile(file, 'utf8')).toBe(numbered(0, round * 10 + 10).join(''))
+  }
+})
+
 test('on a full disk log lines are kept, up to 4 MiB, and written when there is room; a flush does not wait', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const { file, destination } = openLog(disk.directory)

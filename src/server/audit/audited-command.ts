@@ -106,6 +106,6 @@ export async function auditedCommand<T>({ config, role, log, method }: AuditedCo
   } finally {
     await trail.close()
     folder?.release()
-    logs.flush()
+    await logs.close()
   }
 }

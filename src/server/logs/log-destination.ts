@@ -4,6 +4,8 @@ import { write, writeSync } from 'node:fs'
 const maxKeptBytes = 4 * 1024 * 1024
 /** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000
+/** How long an end waits for a running write, in milliseconds. */
+const closeMs = 1_000
 /** Maximum number of times that a flush waits one more millisecond for a slow reader. */
 const maxFlushWaits = 100
 
@@ -21,6 +23,8 @@ export class LogDestination {
   /** The bytes that are being written, or whose write failed last. */
   #writing: Buffer | undefined
   #busy = false
+  /** Called when the running write has ended. */
+  #onWritten: (() => void) | undefined
   #retry: NodeJS.Timeout | undefined
 
   /** `format` makes the line to write from a line of JSON. By default, JSON is written. */
@@ -57,6 +61,19 @@ export class LogDestination {
     }
   }
 
+  /** Waits for a running write, at most 1 s, and then flushes. So each line is written once. Never rejects. */
+  async close(): Promise<void> {
+    if (this.#busy) {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      this.#onWritten = resolve
+      const timer = setTimeout(resolve, closeMs)
+      await promise
+      clearTimeout(timer)
+      this.#onWritten = undefined
+    }
+    this.flush()
+  }
+
   #writeOn(): void {
     const bytes = this.#busy ? undefined : this.#next()
     if (bytes === undefined) return
@@ -64,7 +81,8 @@ export class LogDestination {
     write(this.#fd, bytes, (error, count) => {
       this.#busy = false
       this.#wrote(bytes, error === null ? count : 0)
-      if (error === null) this.#writeOn()
+      if (this.#onWritten !== undefined) this.#onWritten()
+      else if (error === null) this.#writeOn()
       else this.#writeLater(isBusy(error) ? 10 : retryMs)
     })
   }

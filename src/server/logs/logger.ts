@@ -11,8 +11,8 @@ export interface Logs {
   readonly log: Log
   /** Log for audit events. Independent of the configured level, so that audit events are always complete. */
   readonly auditLog: Log
-  /** Writes all buffered lines. */
-  flush(): void
+  /** Writes all kept lines. Call it before the process ends. Never rejects. */
+  close(): Promise<void>
 }
 
 function logOver(logger: Logger): Log {
@@ -28,8 +28,7 @@ function logOver(logger: Logger): Log {
 export function createLogs({ level, format }: Config['log'], file?: string): Logs {
   const fd = file === undefined ? 2 : openSync(file, 'a', 0o600)
   const destination = format === 'text' ? new LogDestination(fd, textLine) : new LogDestination(fd)
-  const flush = (): void => destination.flush()
-  process.once('exit', flush)
+  process.once('exit', () => destination.flush())
   const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, destination)
-  return { log: logOver(logger), auditLog: logOver(logger.child({}, { level: 'info' })), flush }
+  return { log: logOver(logger), auditLog: logOver(logger.child({}, { level: 'info' })), close: () => destination.close() }
 }
