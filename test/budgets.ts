@@ -68,6 +68,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   faults: 80,
   iam: 60,
   kubernetes: 215,
+  mutants: 5,
   registry: 185,
   server: 48,
   soak: 1,

@@ -159,15 +159,15 @@ const audit: readonly HandPickedMutant[] = [
   {
     breaks: 'strangers cause any number of audit events',
     file: 'src/server/audit/audit-trail.ts',
-    from: '        anonymous.spend(1)\n',
+    from: '    denials.bucket.spend(1)\n',
     to: '',
     tests: ['test/server/audit'],
   },
   {
     breaks: 'a stop loses the events of the last 10 ms',
     file: 'src/server/audit/audit-trail.ts',
-    from: '      release()\n      if (withoutEvent',
-    to: '      if (withoutEvent',
+    from: '      release()\n      const last',
+    to: '      const last',
     tests: ['test/server/audit'],
   },
   {
@@ -224,16 +224,16 @@ const cli: readonly HandPickedMutant[] = [
   },
   {
     breaks: '--follow loses its place when it connects again',
-    file: 'src/cli/events.ts',
-    from: '        cursor = id\n',
+    file: 'src/cli/client/event-stream.ts',
+    from: '      cursor = id\n',
     to: '',
     tests: ['test/cli'],
   },
   {
     breaks: '--follow hides that its cursor is too old',
-    file: 'src/cli/events.ts',
-    from: '      if (!isCut) throw explained(error)\n',
-    to: '      if (!isCut) return\n',
+    file: 'src/cli/client/event-stream.ts',
+    from: '      throw explained(final)\n',
+    to: '      return\n',
     tests: ['test/cli'],
   },
   {
@@ -298,8 +298,8 @@ const faults: readonly HandPickedMutant[] = [
   {
     breaks: 'a lease that was not renewed still leads',
     file: 'src/store/etcd/etcd-lease.ts',
-    from: "setTimeout(() => this.#end(new StoreError('unavailable', 'the lease ran out')), expiresAt - marginMs - performance.now())",
-    to: 'setTimeout(() => undefined, expiresAt - marginMs - performance.now())',
+    from: "() => this.#end(new StoreError('unavailable', 'the etcd lease expired before it was renewed')),",
+    to: '() => undefined,',
     tests: ['test/store', 'test/faults/faults.test.ts'],
   },
 ]
