@@ -4,6 +4,7 @@ import { Agent, request, type IncomingMessage } from 'node:http'
 import { connect, createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { Client, credentials } from '@grpc/grpc-js'
 import { expect, onTestFinished, test } from 'vitest'
 import { tokenWithClaims } from '../../auth/unsigned-token.ts'
 import { grpcClient } from '../../support/api-clients.ts'
@@ -50,6 +51,14 @@ test('taproot api is ready only while it serves, and on SIGTERM finishes running
   half.destroy()
 })
 
+/** Resolves with the status in the answer of gRPC health: 1 is SERVING, 2 is NOT_SERVING. */
+async function grpcHealth(client: Client): Promise<number | undefined> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer | undefined>()
+  const same = (bytes: Buffer): Buffer => bytes
+  client.makeUnaryRequest('/grpc.health.v1.Health/Check', same, same, Buffer.alloc(0), (error, answer) => (error === null ? resolve(answer) : reject(error)))
+  return (await promise)?.at(1)
+}
+
 test('taproot api that drains still answers, reports not ready, and closes each connection after its answer', async () => {
   const home = await oneHome()
   const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '5' } })
@@ -64,8 +73,11 @@ test('taproot api that drains still answers, reports not ready, and closes each 
   const grpc = grpcClient(`127.0.0.1:${home.apiPort}`)
   expect((await ask()).headers.connection).toBe('keep-alive')
   expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
+  const health = new Client(`127.0.0.1:${home.apiPort}`, credentials.createInsecure())
+  expect(await grpcHealth(health)).toBe(1)
   const ending = api.end('SIGTERM')
   await until(async () => !(await isReady(home.opsPort)))
+  expect(await grpcHealth(health)).toBe(2)
   // Over the existing connection, and over a new one.
   for (const answer of [await ask(), await ask()])
     expect({ status: answer.statusCode, connection: answer.headers.connection }).toEqual({ status: 200, connection: 'close' })
@@ -75,6 +87,7 @@ test('taproot api that drains still answers, reports not ready, and closes each 
   expect((await ending).code).toBe(0)
   agent.destroy()
   grpc.close()
+  health.close()
 })
 
 test('taproot api without its etcd stays alive, reports not ready, and becomes ready by itself', async () => {
