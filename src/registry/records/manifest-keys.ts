@@ -1,5 +1,5 @@
 import { fromBinary } from '@bufbuild/protobuf'
-import type { Digest } from '../../base/digest.ts'
+import { digestOfHex, type Digest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Entry } from '../../store/store.ts'
@@ -31,6 +31,12 @@ export function manifestKey(repo: string, digest: string): string {
 /** Returns the key that asks for the contents of an image or index. */
 export function unreadKey(repo: string, digest: string): string {
   return `${unreadPrefix}${repo}/${digest}`
+}
+
+/** Returns the digest of the image that a tag of cosign says something about: `sha256-….att`, `.sbom` or `.sig`. Undefined for other tags. */
+export function describedByTag(name: string): Digest | undefined {
+  const hex = /^sha256-([0-9a-f]{64})\.(?:att|sbom|sig)$/.exec(name)?.[1]
+  return hex === undefined ? undefined : digestOfHex('sha256', hex)
 }
 
 /** Returns the key that says when the contents of an image or index are to be read again. */

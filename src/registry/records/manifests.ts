@@ -1,6 +1,6 @@
 import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
-import { digestOfHex, type Digest } from '../../base/digest.ts'
+import type { Digest } from '../../base/digest.ts'
 import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -15,7 +15,7 @@ import type { MutationContext, Services } from '../../engine/services.ts'
 import { storedChange, storedRoom } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 import { blobKey } from './blobs.ts'
-import { manifestIn, manifestKey, referrerKeyPrefix, unreadKey, type ManifestName } from './manifest-keys.ts'
+import { describedByTag, manifestIn, manifestKey, referrerKeyPrefix, unreadKey, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { readHead, type TagHead } from '../tags/tag-history.ts'
 import { emitTagDeleted, planMove, planRemoval, readTags } from '../tags/tag-moves.ts'
@@ -221,6 +221,9 @@ function planRecords(
 ): void {
   const { repo } = put
   changes.add(found)
+  // A manifest that is pushed by another digest is not new.
+  const pushes = found.records.flatMap(({ entry }) => (entry === undefined ? [] : [fromBinary(ManifestRecordSchema, entry.value).firstPushTimeMs]))
+  const firstPushMs = pushes.reduce((first, time) => (time < first ? time : first), BigInt(nowMs))
   for (const { digest, entry, size, bytes } of found.records) {
     const key = manifestKey(repo, digest)
     changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
@@ -228,7 +231,7 @@ function planRecords(
     record.countedSize = BigInt(size)
     record.countedRecord = BigInt(bytes)
     record.createTimeMs = BigInt(nowMs)
-    record.firstPushTimeMs = entry === undefined ? BigInt(nowMs) : fromBinary(ManifestRecordSchema, entry.value).firstPushTimeMs
+    record.firstPushTimeMs = firstPushMs
     record.deleteTimeMs = 0n
     changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
   }
@@ -237,14 +240,21 @@ function planRecords(
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
   const watched = [...(subject === '' ? [] : [referrersKey(repo)]), ...(put.record.children.length === 0 ? [] : [indexesKey(repo)])]
   for (const key of watched) changes.write({ kind: 'put', key, value: Buffer.from(randomHex(services.random, 8)) })
-  for (const digest of describedBy(put)) changes.write({ kind: 'put', key: unreadKey(repo, digest), value: new Uint8Array() })
+  for (const digest of toRead(put)) changes.write({ kind: 'put', key: unreadKey(repo, digest), value: new Uint8Array() })
 }
 
-/** Returns the digests whose contents a manifest may tell: its own, that of its subject, or those in the names of cosign's tags. */
-function describedBy({ digest, record, tags }: ManifestPut): ReadonlySet<string> {
-  if (record.subject !== '') return new Set([record.subject])
-  const named = tags.map((tag) => /^sha256-([0-9a-f]{64})\.(?:att|sbom|sig)$/.exec(tag)?.[1])
-  return new Set(named.length === 0 ? [digest] : named.map((hex) => (hex === undefined ? digest : digestOfHex('sha256', hex))))
+/** Returns the digests whose contents a manifest may tell: that of its subject, and those in the names of cosign's tags. */
+function describedBy({ record, tags }: { readonly record: ManifestRecord; readonly tags: readonly string[] }): ReadonlySet<string> {
+  const named = tags.map(describedByTag).filter((digest) => digest !== undefined)
+  return new Set([...(record.subject === '' ? [] : [record.subject]), ...named])
+}
+
+/** Returns the digests to read after a push. What can run as an image is read, whatever its subject and its tags say. */
+function toRead(put: ManifestPut): ReadonlySet<string> {
+  const { digest, record } = put
+  const described = describedBy(put)
+  const runs = record.isImage === true || record.children.length > 0
+  return runs || described.size === 0 ? new Set([...described, digest]) : described
 }
 
 /** Adds the move of a tag to the pushed manifest to the transaction. Returns the data of its event. */
@@ -294,10 +304,19 @@ export async function removeManifest(services: Services, context: MutationContex
 function deletionOf({ random }: Services, { repo, digest }: ManifestName, { entry, nowMs }: { entry: Entry; nowMs: number }): Extra {
   const record = fromBinary(ManifestRecordSchema, entry.value)
   const value = toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, deleteTimeMs: BigInt(nowMs) }))
-  const referrer: Write[] = record.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, record.subject)}${digest}` }]
+  const { subject } = record
+  // What was read from the manifest must not count any more.
+  const referrer: Write[] = [
+    { kind: 'delete', key: `${referrerKeyPrefix(repo, subject)}${digest}` },
+    { kind: 'put', key: unreadKey(repo, subject), value: new Uint8Array() },
+  ]
   return {
     guards: [{ kind: 'unchanged', key: entry.key, revision: entry.revision }],
-    writes: [{ kind: 'put', key: entry.key, value }, ...referrer, { kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(random, 8)) }],
+    writes: [
+      { kind: 'put', key: entry.key, value },
+      ...(subject === '' ? [] : referrer),
+      { kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(random, 8)) },
+    ],
   }
 }
 

@@ -18,7 +18,7 @@ import { recordAnswer } from '../../engine/read.ts'
 import type { Context, Handler, HandlerAnswer, MutationContext, Services } from '../../engine/services.ts'
 import { assertValid } from '../../engine/validate.ts'
 import { assertEtag, emit, existingRecord, planChild, rememberKey } from '../../engine/write.ts'
-import { manifestIn, manifestKey } from '../records/manifest-keys.ts'
+import { describedByTag, manifestIn, manifestKey, unreadKey } from '../records/manifest-keys.ts'
 import { touchOf } from '../records/manifest-touch.ts'
 import { appendHistory, readHead, type TagHead, type TagName } from './tag-history.ts'
 import { tagKind, tagNamed, tagOf, type TagRecord } from '../records/tags.ts'
@@ -150,13 +150,21 @@ function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state:
   const { head, manifest } = facts
   const touch = manifest === undefined || manifest === 'unchecked' ? undefined : touchOf(manifest, { nowMs, everyMs: touchEveryMs })
   if (touch !== undefined) changes.write(touch)
+  askForContents(changes, move)
   return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
+}
+
+/** Has the image read again about which a tag of cosign says something else now, or nothing any more. */
+function askForContents(changes: ChangeSet, { repo, name }: TagName): void {
+  const described = describedByTag(name)
+  if (described !== undefined) changes.write({ kind: 'put', key: unreadKey(repo, described), value: new Uint8Array() })
 }
 
 /** Plans to remove a tag. Its history gets a record of the deletion, if the tag has a digest. */
 export function planRemoval(planning: Planning, changes: ChangeSet, { record, head }: { record: CachedRecord; head: TagHead }): void {
   changes.remove(tagKind, record)
   if (tagOf(record).digest === '') return
+  askForContents(changes, { repo: record.parent, name: record.name })
   appendHistory(changes, { repo: record.parent, name: record.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: record.updateMs + 1, after: head })
 }
 
@@ -310,7 +318,7 @@ export function removeTag(services: Services, context: MutationContext, tag: { r
   return removeRecord(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
 }
 
-/** Maximum number of tags that one transaction removes. Each takes five writes and at least four guards, and etcd allows 127 of each. */
+/** Maximum number of tags that one transaction removes. Each takes at most six writes and at least four guards, and etcd allows 127 of each. */
 const maxTagsAtOnce = 16
 
 /** A tag to remove, with the newest record of its history. */

@@ -80,8 +80,12 @@ export async function pushAnnotated(world: ImageWorld, reference: string, annota
   return manifest
 }
 
-/** Pushes an SBOM about an image as its referrer. */
-export async function pushSbom(world: ImageWorld, subject: TestManifest, { mediaType, document }: { mediaType: string; document: unknown }): Promise<void> {
+/** Pushes an SBOM about an image as its referrer, or with the tag that cosign gives it. Returns the digest of its manifest. */
+export async function pushSbom(
+  world: ImageWorld,
+  subject: TestManifest,
+  { mediaType, document, tag }: { mediaType: string; document: unknown; tag?: string },
+): Promise<Digest> {
   const [config, layer] = [Buffer.from('{}'), Buffer.from(JSON.stringify(document))]
   await withRegistry(world, async (client) => {
     for (const bytes of [config, layer]) await client.putBlob(world.path, bytes)
@@ -91,7 +95,7 @@ export async function pushSbom(world: ImageWorld, subject: TestManifest, { media
     mediaType: imageType,
     config: { mediaType: 'application/vnd.oci.empty.v1+json', digest: digestOf(config), size: config.length },
     layers: [{ mediaType, digest: digestOf(layer), size: layer.length }],
-    subject: descriptorOf(subject),
+    ...(tag === undefined ? { subject: descriptorOf(subject) } : {}),
   })
-  await pushManifest(world, manifest.digest, manifest)
+  return pushManifest(world, tag ?? manifest.digest, manifest)
 }

@@ -2,7 +2,7 @@ import { fromBinary, toJson, type JsonObject } from '@bufbuild/protobuf'
 import { randomBytes } from 'node:crypto'
 import { expect, test, vi } from 'vitest'
 import { digestOf, type Digest } from '../../../../src/base/digest.ts'
-import { imageOf, makeImageWorld, pushManifest, pushPackages, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
+import { imageOf, makeImageWorld, pushManifest, pushPackages, pushSbom, withRegistry, type ImageWorld } from '../../../contents/counts/image-world.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type Answer, type TestManifest } from '../../../registry/oci/oci-client.ts'
 import { RegistryTrafficSchema } from '../../../../src/gen/taproot/store/v1/registry_pb.ts'
 import { importDocuments, osvDocument } from '../../../support/import-advisories.ts'
@@ -133,6 +133,41 @@ suite('pull policies', (spec) => {
       const refused = await pull(world, reference)
       expect([reference, refused.status, refused.body.toString()]).toEqual([reference, 403, expect.stringContaining(id)])
     }
+  })
+
+  // docs/spec/registry.md#pull-policies
+  test('an image is read, whatever its subject and its tags say', async () => {
+    const world = await makeImageWorld(spec.server)
+    const id = freshId()
+    await importDocuments(spec.server, world.group, [advisory(id)])
+    const subject = { mediaType: imageType, digest: digestOf(randomBytes(8)), size: 8 }
+    const plain = await imageOf(world, { musl: '1' })
+    const referrer = manifestOf({ ...(JSON.parse(plain.bytes.toString()) as JsonObject), subject }) // the test's own manifest
+    await pushManifest(world, referrer.digest, referrer)
+    const tag = `sha256-${randomBytes(32).toString('hex')}.sig`
+    const signature = await pushPackages(world, tag, { musl: '1' })
+    for (const { digest } of [referrer, signature]) await untilRead(world, digest)
+    await create(world, [{ maxSeverity: 'HIGH', mode: 'ENFORCE' }])
+    for (const reference of [referrer.digest, signature.digest, tag]) expect([reference, await statusOf(world, reference)]).toEqual([reference, 403])
+  })
+
+  // docs/spec/registry.md#contents-of-images
+  test.each(['referrer', 'tag'])('an SBOM says nothing any more once its %s is deleted', async (sort) => {
+    const world = await makeImageWorld(spec.server)
+    const image = await pushPackages(world, '1.0', { musl: '1' })
+    const names = async (): Promise<unknown> => {
+      spec.clock.advance(2_000)
+      const { packages } = await spec.ok('ListPackages', { repoUid: world.repo, digest: image.digest }, { token: await spec.server.tokenFor(world.owner) })
+      return (packages as JsonObject[]).map(({ name }) => name)
+    }
+    const externalRefs = [{ referenceCategory: 'PACKAGE-MANAGER', referenceType: 'purl', referenceLocator: 'pkg:apk/alpine/bash@5?distro=3.20' }]
+    const document = { spdxVersion: 'SPDX-2.3', SPDXID: 'SPDXRef-DOCUMENT', name: 'app', packages: [{ name: 'bash', SPDXID: 'SPDXRef-1', externalRefs }] }
+    const tag = `${image.digest.replace(':', '-')}.sbom`
+    const sbom = await pushSbom(world, image, { mediaType: 'text/spdx+json', document, ...(sort === 'tag' ? { tag } : {}) })
+    await vi.waitFor(async () => expect(await names()).toEqual(['bash']), waiting)
+    const path = `/v2/${world.path}/manifests/${sort === 'tag' ? tag : sbom}`
+    expect(await withRegistry(world, async (client) => (await client.send('DELETE', path)).status)).toBe(202)
+    await vi.waitFor(async () => expect(await names()).toEqual(['musl']), waiting)
   })
 
   // docs/spec/advisories.md#hand-made-advisories
