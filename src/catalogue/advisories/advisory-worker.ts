@@ -33,7 +33,7 @@ export type AdvisoryTask =
 const partOfZip = { maxIds: 200, maxAdvisories: 1_000, maxBytes: 512 * 1024 }
 
 function document(from: AdvisoryReader, query: DocumentExport): Uint8Array | undefined {
-  const found = from.byOrigin({ ...query, ids: undefined }, query.format === 'osv')
+  const found = from.byOrigin({ ...query, ids: undefined }, true)
   if (found === undefined) return undefined
   const ordered = found.toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
   return ordered.length === 0 ? new Uint8Array() : exportDocument(ordered, query, from.builtMs)

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
 import type { JsonObject } from '@bufbuild/protobuf'
+import { PackageURL } from 'packageurl-js'
 import { expect, test } from 'vitest'
 import yauzl from 'yauzl'
 import { importDocuments, osvDocument } from '../../support/import-advisories.ts'
@@ -50,6 +51,21 @@ async function zipOf(spec: Spec, headers: Record<string, string> = {}): Promise<
 specSuite(
   'advisory exports',
   (spec) => {
+    test.each(['openvex', 'csaf'])('as %s, a statement about an image names it with its digest', async (format) => {
+      const { group } = await publicOf(spec)
+      const name = freshName('app')
+      const image = `pkg:oci/${name}@sha256%3A${'a'.repeat(64)}?repository_url=registry.example.com/acme/${name}`
+      const products = [{ '@id': image, subcomponents: [{ '@id': 'pkg:apk/alpine/musl' }] }]
+      await importDocuments(spec.server, group, [
+        {
+          ...{ '@context': 'https://openvex.dev/ns/v0.2.0', '@id': 'https://example.com/vex', author: name, timestamp: '2026-04-01T00:00:00Z', version: 1 },
+          statements: [{ vulnerability: { name: 'CVE-2026-1001' }, products, status: 'not_affected', impact_statement: 'not called' }],
+        },
+      ])
+      const response = await get(spec, `documents/${name}?format=${format}`)
+      expect(await response.text()).toContain(JSON.stringify(PackageURL.fromString(image).toString()))
+    })
+
     test('a document in each form, by Accept and by format', async () => {
       const { group } = await publicOf(spec)
       const name = freshName('pkg')
