@@ -180,7 +180,9 @@ function resultOf(policy: PullPolicy & { readonly uid: string }, facts: PullFact
     const answer = answerOf(rule, facts, active)
     return { ...answer, isOnSignatures: rule.condition.case === 'requireSignature', effect: effectOf(rule, answer.outcome) }
   })
-  const failed = answers.filter(({ outcome }) => outcome !== 'passed').sort((a, b) => b.effect - a.effect)
+  // Of rules with the same effect, one that is violated says more than one whose answer is not known.
+  const rank = ({ effect, outcome }: { readonly effect: Effect; readonly outcome: RuleOutcome }): number => 2 * effect + Number(outcome === 'violated')
+  const failed = answers.filter(({ outcome }) => outcome !== 'passed').sort((a, b) => rank(b) - rank(a))
   const [worst] = failed
   const untilMs = Math.min(...ends, ...answers.map((answer) => answer.untilMs ?? Infinity))
   const mode = worst === undefined ? strictest(policy.rules) : modes[worst.effect]

@@ -196,6 +196,19 @@ describe('verdicts of pull policies', () => {
     )
   })
 
+  test('a violated rule names the result before one with the same effect whose answer is not known', () => {
+    const rules = [
+      { condition: { case: 'maxSeverity' as const, value: Level.HIGH }, mode: Mode.ENFORCE, onUnknown: OnUnknown.ALLOW },
+      { condition: { case: 'requireSbom' as const, value: true }, mode: Mode.AUDIT },
+    ]
+    const images = [{ digest: anyDigest, hasSbom: false, vulnerabilities: [], gap: 'a file was not read' }]
+    const verdict = verdictOn([create(PullPolicySchema, { uid: 'u', name: 'one', rules })], {
+      ...{ repo, digests: [own], images, isDeprecated: false, signatures: undefined, pushedMs: undefined, pushedByMs: 0, nowMs },
+    })
+    expect(verdict).toMatchObject({ decision: 'allow', results: [{ mode: 'AUDIT', result: 'VIOLATED' }] })
+    expect(verdict.results[0]?.reasons).toHaveLength(2)
+  })
+
   test('an explanation is plain ASCII without quotes, whatever ids say', () => {
     const rules = [{ condition: { case: 'maxSeverity' as const, value: Level.LOW }, mode: Mode.ENFORCE }]
     const images = [{ digest: anyDigest, hasSbom: true, vulnerabilities: [{ names: ['"\\\r\nä'], level: Level.HIGH, isCertain: true }], gap: '' }]
