@@ -18,12 +18,14 @@ export interface KeyFollower {
   readonly catchUp: (signal: AbortSignal) => Promise<void>
   /** What the log says if that fails. */
   readonly failure: string
+  /** Called after each attempt to catch up, successful or not. */
+  readonly onTried?: (() => void) | undefined
 }
 
 const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
 
 /** Catches up with a key at once, and after each of its changes, until the signal is aborted. A failure is logged and tried again. Never rejects. */
-export async function followKey({ cache, clock, log }: FollowOptions, { key, catchUp, failure }: KeyFollower, signal: AbortSignal): Promise<void> {
+export async function followKey({ cache, clock, log }: FollowOptions, { key, catchUp, failure, onTried }: KeyFollower, signal: AbortSignal): Promise<void> {
   const changed = new Alarm()
   const forget = [cache.onKey((one) => (one === key ? changed.ring() : undefined)), cache.onReset(changed.ring)]
   for (let failures = 0; !signal.aborted;) {
@@ -31,8 +33,10 @@ export async function followKey({ cache, clock, log }: FollowOptions, { key, cat
     try {
       await catchUp(signal)
       failures = 0
+      onTried?.()
       await changed.until(Infinity, { clock, signal })
     } catch (error) {
+      onTried?.()
       if (signal.aborted) break
       failures += 1
       const afterMs = backoffMs(backoff, failures)

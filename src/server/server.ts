@@ -24,7 +24,7 @@ import { closeHttp, listenHttp, openPort, withOtherPorts, type NamedPort } from 
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
 import type { SinkOptions } from './delivery.ts'
-import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerSpans, registerKeys } from './telemetry/process-metrics.ts'
+import { createMetrics, createSignInMetrics, measuredStore, measuredUpstream, registerCache, registerKeys } from './telemetry/process-metrics.ts'
 import { createScanJobs } from './scan-jobs.ts'
 import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
@@ -42,6 +42,9 @@ export interface RunningServer {
    */
   stop(): Promise<void>
 }
+
+/** The longest time that a start waits for catalogues and contents of images, in milliseconds. After that they are not known. */
+const maxLoadMs = 30_000
 
 type Part = 'api' | 'registry' | 'controller' | 'worker'
 
@@ -86,29 +89,54 @@ interface Served {
   close(): Promise<void>
 }
 
-/** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. Returns a function that ends this. */
-function serveCatalogues({ catalogues, imageContents, services }: Engine): () => Promise<void> {
-  const ends = [catalogues?.serve(), imageContents?.serve(), services.pullTrials?.close, () => services.scannerReports?.close()]
-  return async () => {
-    for (const end of ends) await end?.()
+/** Catalogues and contents of images, as this process serves them. */
+interface ServedData {
+  /** Resolves when each of them was loaded, or could not be. */
+  readonly tried: Promise<unknown>
+  end(): Promise<void>
+}
+
+/** Serves catalogues and contents of images in this process: for requests, and for the worker that compares them. */
+function serveCatalogues({ catalogues, imageContents, services }: Engine): ServedData {
+  const ends: ((() => Promise<void>) | undefined)[] = []
+  const tried = [catalogues, imageContents].map((served) => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    if (served === undefined) resolve()
+    else ends.push(served.serve(resolve))
+    return promise
+  })
+  ends.push(services.pullTrials?.close, () => services.scannerReports?.close() ?? Promise.resolve())
+  return {
+    tried: Promise.all(tried),
+    async end() {
+      for (const end of ends) await end?.()
+    },
   }
+}
+
+/** Resolves once catalogues and contents are loaded, or could not be. Until then nothing is known of any image, and pull policies may let all of them through. */
+async function untilTried({ tried }: ServedData, signal: AbortSignal): Promise<void> {
+  await Promise.race([tried, delay(maxLoadMs, undefined, { signal, ref: false })])
 }
 
 /**
  * Serves catalogues and contents of images in a process that serves the registry and not the API. Begins once there is a pull policy: nothing else there needs
- * them. Returns a function that ends this.
+ * them.
  */
-function serveForPolicies(engine: Engine, serves: readonly Part[]): () => Promise<void> {
+function serveForPolicies(engine: Engine, serves: readonly Part[]): ServedData {
   const { cache } = engine
-  if (!serves.includes('registry')) return () => Promise.resolve()
-  let end: (() => Promise<void>) | undefined
-  const begin = (): void => void (end ??= serveCatalogues(engine))
+  if (!serves.includes('registry')) return { tried: Promise.resolve(), end: () => Promise.resolve() }
+  let served: ServedData | undefined
+  const begin = (): void => void (served ??= serveCatalogues(engine))
   const look = (): void => (cache.tables.table('PullPolicy').size > 0 ? begin() : undefined)
   const forget = [cache.onRecord((kind, _, record) => (kind === 'PullPolicy' && record !== undefined ? begin() : undefined)), cache.onReset(look)]
   look()
-  return async () => {
-    for (const stop of forget) stop()
-    await end?.()
+  return {
+    tried: served?.tried ?? Promise.resolve(),
+    async end() {
+      for (const stop of forget) stop()
+      await served?.end()
+    },
   }
 }
 
@@ -251,13 +279,12 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const files = followFiles(options)
     cleanups.add(() => files.close())
     // One meter for both ports, because they share the event loop.
-    const [registry, meter] = [createMetrics(files, clock), new LoopMeter()]
+    const [registry, meter] = [createMetrics(files, clock, tracing), new LoopMeter()]
     const store = measuredStore(registry, await openStore(config, { log, files }, signal), { system: config.store.kind, tracing })
     cleanups.add(() => store.close())
     const cache = createRecordCache(store, log)
     cleanups.add(() => cache.close())
     registerCache(registry, cache)
-    registerSpans(registry, tracing)
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
@@ -275,12 +302,13 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, observer: createSignInMetrics(registry) })
     cleanups.add(() => signIn.close())
     const background = { config, files, engine, metrics: registry, sinks: options.sinks, segments: auditLog.segments, ...sharesOf(serves, options) }
-    cleanups.add(background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves))
+    const served = background.works || serves.includes('api') ? serveCatalogues(engine) : serveForPolicies(engine, serves)
+    cleanups.add(() => served.end())
     cleanups.add(startBackground({ ...background, scans: createScanJobs({ ...background, upstream, auditLog }) }, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const hosting = { config, files, engine, signIn, trustedRoot: parts.trustedRoot, log, auditLog, metrics: registry, meter }
     const host = serveRegistry(serves, { ...hosting, upstream, keys })
-    await openPorts([api, host], ports, cleanups)
+    await untilTried(served, signal).then(() => openPorts([api, host], ports, cleanups))
     if (endpoint !== undefined) {
       const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
       cleanups.add(() => controller.ended)

@@ -87,8 +87,8 @@ export class Catalogues implements CatalogueControl {
   }
 
   /** Serves the catalogues that the record names, see ServedCatalogues. Returns a function that ends this. */
-  serve(): () => Promise<void> {
-    return this.#served.serve()
+  serve(onTried?: () => void): () => Promise<void> {
+    return this.#served.serve(onTried)
   }
 
   /**

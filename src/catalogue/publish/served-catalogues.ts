@@ -45,14 +45,15 @@ export class ServedCatalogues {
 
   /**
    * Serves the catalogues that the record names, and each later one. A failure is logged and tried again; the old catalogues stay. Returns a function that ends
-   * this and closes the files: call it when no request is served any more.
+   * this and closes the files: call it when no request is served any more. `onTried` is called after each attempt to load them.
    */
-  serve(): () => Promise<void> {
+  serve(onTried?: () => void): () => Promise<void> {
     const stopping = new AbortController()
     const follower = {
       key: cataloguesKey,
       catchUp: (signal: AbortSignal) => this.#catchUp(signal),
       failure: 'the catalogue cannot be loaded and is tried again',
+      onTried,
     }
     const following = followKey(this.#options, follower, stopping.signal)
     return async () => {

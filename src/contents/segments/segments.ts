@@ -117,14 +117,15 @@ export class Segments implements ContentsSource {
 
   /**
    * Serves the segments that the record names, and each later one. A failure is logged and tried again; the old segments stay. Returns a function that ends this
-   * and closes the files: call it when no request is served any more.
+   * and closes the files: call it when no request is served any more. `onTried` is called after each attempt to load them.
    */
-  serve(): () => Promise<void> {
+  serve(onTried?: () => void): () => Promise<void> {
     const stopping = new AbortController()
     const follower = {
       key: contentsKey,
       catchUp: (signal: AbortSignal) => this.#catchUp(signal),
       failure: 'the contents of images cannot be loaded and are tried again',
+      onTried,
     }
     const following = followKey(this.#options, follower, stopping.signal)
     return async () => {

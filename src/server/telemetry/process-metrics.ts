@@ -12,11 +12,12 @@ import type { Engine } from '../engine.ts'
 import { storeFormat } from '../store-format.ts'
 import { version } from '../version.ts'
 
-/** Creates the registry of metrics, with those of the process and its files, and `taproot_build_info`. */
-export function createMetrics(files: ReloadedFiles, clock: Clock): MetricsRegistry {
+/** Creates the registry of metrics, with those of the process, its files and its spans, and `taproot_build_info`. */
+export function createMetrics(files: ReloadedFiles, clock: Clock, tracing: Tracing | undefined): MetricsRegistry {
   const registry = new MetricsRegistry()
   collectDefaultMetrics({ register: registry })
   files.registerMetrics(registry, clock)
+  registerSpans(registry, tracing)
   const labels = { version: version(), node_version: process.version, store_format: String(storeFormat) }
   const help = '1, with the version of Taproot, the version of Node, and the newest store format that this version reads'
   new Gauge({ name: 'taproot_build_info', help, labelNames: Object.keys(labels), registers: [registry] }).set(labels, 1)
@@ -24,7 +25,7 @@ export function createMetrics(files: ReloadedFiles, clock: Clock): MetricsRegist
 }
 
 /** Registers `taproot_trace_spans_total`, if there is tracing. */
-export function registerSpans(registry: Registry, tracing: Tracing | undefined): void {
+function registerSpans(registry: Registry, tracing: Tracing | undefined): void {
   if (tracing === undefined) return
   const spans: Counter = new Counter({
     name: 'taproot_trace_spans_total',
