@@ -274,7 +274,7 @@ export class PullChecks {
     // It was deleted since it was found.
     if (record === undefined) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
     const isIndex = record.children.length > 0
-    const runs = !isIndex && runsAsImage(bytes)
+    const runs = !isIndex && runsAsImage(bytes, record.mediaType)
     const upstreamDigest = record.upstreamDigest as Digest // of a checked record
     const containing = tag !== undefined || isIndex ? [] : await this.#parents.of({ repo, upstreamDigest }, signal)
     // An index that hides an image as an attestation changes nothing.

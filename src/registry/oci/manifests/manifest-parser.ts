@@ -40,10 +40,12 @@ export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
 /** How to read a manifest of a supported media type. */
 type ManifestForm = 'image' | 'index'
 
+const dockerManifest = 'application/vnd.docker.distribution.manifest.v2+json'
+
 const forms: Readonly<Record<string, ManifestForm>> = {
   'application/vnd.oci.image.manifest.v1+json': 'image',
   [indexMediaType]: 'index',
-  'application/vnd.docker.distribution.manifest.v2+json': 'image',
+  [dockerManifest]: 'image',
   'application/vnd.docker.distribution.manifest.list.v2+json': 'index',
 }
 
@@ -78,14 +80,24 @@ export function isImage({ config, layers }: { readonly config: string; readonly 
   return isImageConfig(config) && (layers.length === 0 || layers.some(isImageLayer))
 }
 
-/** True if a container can be made from a manifest that is no index. Clients may compare media types without regard to case. */
-export function runsAsImage(manifest: Uint8Array): boolean {
+/** Further media types of the config of an image in Docker's manifest. Docker Engine runs these, whatever the types of the layers. */
+const dockerConfigs: ReadonlySet<string> = new Set(['', 'application/octet-stream', 'application/json', 'text/html'])
+/** Media types that say nothing about a layer. */
+const generic: ReadonlySet<string> = new Set(['', 'application/octet-stream'])
+
+/**
+ * True if a container can be made from a manifest of this media type that is no index, by any known client. Clients may compare media types without regard to
+ * case.
+ */
+export function runsAsImage(manifest: Uint8Array, mediaType: string): boolean {
   const { config, layers } = bodyOf(manifest)
   const typeOf = (descriptor: unknown): string => {
     const type = typeof descriptor === 'object' && descriptor !== null ? (descriptor as JsonRecord)['mediaType'] : undefined // a cast: see digestIn
     return typeof type === 'string' ? type.toLowerCase() : ''
   }
-  return isImage({ config: typeOf(config), layers: Array.isArray(layers) ? layers.map(typeOf) : [] })
+  const [configType, layerTypes] = [typeOf(config), Array.isArray(layers) ? layers.map(typeOf) : []]
+  if (mediaType.toLowerCase() === dockerManifest) return isImageConfig(configType) || dockerConfigs.has(configType)
+  return isImage({ config: configType, layers: layerTypes }) || (isImageConfig(configType) && layerTypes.some((type) => generic.has(type)))
 }
 
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/

@@ -151,6 +151,26 @@ suite('pull policies', (spec) => {
     for (const reference of [referrer.digest, signature.digest, tag]) expect([reference, await statusOf(world, reference)]).toEqual([reference, 403])
   })
 
+  // docs/spec/registry.md#pull-policies
+  test.each([
+    [
+      'in the manifest of Docker',
+      'application/vnd.docker.distribution.manifest.v2+json',
+      'application/octet-stream',
+      'application/vnd.dev.cosign.simplesigning.v1+json',
+    ],
+    ['of no type', imageType, 'application/vnd.oci.image.config.v1+json', 'application/octet-stream'],
+  ])('a tag of cosign exempts nothing with layers %s, which Docker Engine runs', async (_, mediaType, configType, layerType) => {
+    const world = await makeImageWorld(spec.server)
+    const image = JSON.parse((await imageOf(world, { musl: '1' })).bytes.toString()) as { config: JsonObject; layers: JsonObject[] } // of manifestOf
+    const layers = image.layers.map((layer) => ({ ...layer, mediaType: layerType }))
+    const manifest = manifestOf({ ...image, mediaType, config: { ...image.config, mediaType: configType }, layers })
+    const tag = `sha256-${randomBytes(32).toString('hex')}.sig`
+    await pushManifest(world, tag, manifest)
+    await create(world, [{ requireSbom: true, mode: 'ENFORCE', onUnknown: 'DENY' }])
+    expect([await statusOf(world, tag), await statusOf(world, manifest.digest)]).toEqual([403, 403])
+  })
+
   // docs/spec/registry.md#contents-of-images
   test.each(['referrer', 'tag'])('an SBOM says nothing any more once its %s is deleted', async (sort) => {
     const world = await makeImageWorld(spec.server)
