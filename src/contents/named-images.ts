@@ -15,7 +15,7 @@ import {
   type ImageContents,
   type Package,
 } from '../gen/taproot/registry/v2/contents_pb.ts'
-import { platformImages, type PlatformImage } from '../registry/index.ts'
+import { imageNotFound, platformImages, type PlatformImage } from '../registry/index.ts'
 
 /** The images that a request names. */
 export interface NamedImages {
@@ -32,7 +32,7 @@ function isOf(platform: string, { architecture }: PlatformImage, read: ReadImage
   return read === undefined || read.platform === '' ? platform.split('/')[1] === architecture : read.platform === platform
 }
 
-/** Resolves with the images of a request whose repo the caller may see. Rejects with code 3 without a digest, and with code 5 if the repo does not hold it. */
+/** Resolves with the images of a request whose repo the caller may see. Rejects with code 3 without a digest. Code 5: the repo does not hold it, or it has no image of the platform. */
 export async function namedImages(
   services: Services,
   context: Context,
@@ -45,7 +45,10 @@ export async function namedImages(
   const names = all.map((image) => ({ repo, digest: image.digest }))
   const found = (await services.imageContents?.imagesAmong(names, turnOf(context))) ?? []
   const read = new Map(found.map((image) => [image.digest, image]))
-  return { repo, wanted: all.filter((image) => isOf(platform, image, read.get(image.digest))), read }
+  const wanted = all.filter((image) => isOf(platform, image, read.get(image.digest)))
+  // An empty answer would look like an image without vulnerabilities.
+  if (platform !== '' && wanted.length === 0) throw imageNotFound(`${repo}@${digest} (${platform})`)
+  return { repo, wanted, read }
 }
 
 const sources = {

@@ -204,6 +204,8 @@ contentsSuite('contents of images', (spec) => {
       if (pageToken === '') break
     }
     expect(paged).toEqual(whole['packages'])
+    for (const platform of ['amd64', 'linux', 'linux/s390x'])
+      expectFailure(await spec.call('ListPackages', { repoUid: world.repo, digest, platform }, { token: world.token }), { code: 5 })
     expect(await packagesOf(spec, world, { digest, platform: 'linux/arm64' })).toMatchObject({ totalCount: '7', images: [{ digest: images[1]?.digest }] })
     expect(namesIn(await packagesOf(spec, world, { digest, skip: 12 }))).toEqual(['package-6', 'package-6'])
   })
