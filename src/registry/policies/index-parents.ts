@@ -1,7 +1,7 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { RecentMap } from '../../base/recent-map.ts'
 import { untilAborted } from '../../base/timing.ts'
-import type { Uid } from '../../base/uid.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
 import { CooperativeTask } from '../../cache/cooperative-task.ts'
 import type { Services } from '../../engine/services.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -25,9 +25,10 @@ interface KnownIndexes {
   readonly weight: number
 }
 
-/** An answer that pulls wait for. */
-interface ReadIndexes {
-  readonly generations: string
+/** A look at all manifests of a repo. Pulls wait for its answer. */
+interface Scan {
+  /** The generations that it reads; undefined until it begins. */
+  generations: string | undefined
   readonly known: Promise<KnownIndexes>
 }
 
@@ -39,6 +40,9 @@ const rememberedDigests = 400_000
 const parentsPerDigest = 16
 /** Time for reading the manifests of a repo, in milliseconds. */
 const timeoutMs = 60_000
+
+/** Number of repos whose manifests are read at the same time, and how many of them are of one organisation. */
+const scansAtOnce = { all: 8, organisation: 2 }
 
 /** Returns a text that changes when an index is pushed to a repo, and when a manifest is deleted. */
 function generationsOf({ cache: { tables } }: Services, repo: Uid): string {
@@ -86,11 +90,54 @@ class IndexCollector {
   }
 }
 
+/** Lets few scans run at the same time. Organisations take turns. */
+class ScanTurns {
+  /** Scans that wait, by organisation. The first organisation is the next one. */
+  readonly #waiting = new Map<Uid, (() => void)[]>()
+  /** The number of scans that run, by organisation. */
+  readonly #running = new Map<Uid, number>()
+  #count = 0
+
+  /** Resolves with what the scan returns, or rejects with its error. */
+  async take<T>(root: Uid, scan: () => Promise<T>): Promise<T> {
+    const turn = Promise.withResolvers<void>()
+    this.#waiting.set(root, [...(this.#waiting.get(root) ?? []), turn.resolve])
+    this.#begin()
+    await turn.promise
+    try {
+      return await scan()
+    } finally {
+      this.#add(root, -1)
+      this.#begin()
+    }
+  }
+
+  #add(root: Uid, count: number): void {
+    this.#count += count
+    const left = (this.#running.get(root) ?? 0) + count
+    if (left === 0) this.#running.delete(root)
+    else this.#running.set(root, left)
+  }
+
+  #begin(): void {
+    for (const [root, [first, ...others]] of [...this.#waiting]) {
+      if (this.#count >= scansAtOnce.all) return
+      if ((this.#running.get(root) ?? 0) >= scansAtOnce.organisation) continue
+      this.#waiting.delete(root)
+      if (others.length > 0) this.#waiting.set(root, others)
+      this.#add(root, 1)
+      first?.()
+    }
+  }
+}
+
 /** Which indexes of a repo contain a manifest. Nothing in the store says that, so all manifests of the repo are read after each push of an index. */
 export class IndexParents {
   readonly #services: Services
   readonly #known: RecentMap<Uid, KnownIndexes>
-  readonly #reading = new Map<Uid, ReadIndexes>()
+  /** The last scan of each repo that has not ended. */
+  readonly #scans = new Map<Uid, Scan>()
+  readonly #turns = new ScanTurns()
 
   /** `remembered` is the most digests in indexes to remember. */
   constructor(services: Services, remembered = rememberedDigests) {
@@ -106,20 +153,31 @@ export class IndexParents {
     return parents.get(upstreamDigest) ?? []
   }
 
-  /** Reads the indexes of a repo. Pulls that wait at the same time share the answer. */
+  /**
+   * Reads the indexes of a repo: one scan at a time. Pulls that come when it is out of date wait for its end and share one more. So pushes cannot have the
+   * manifests of a repo read many times at once.
+   */
   #read(repo: Uid, generations: string): Promise<KnownIndexes> {
-    const reading = this.#reading.get(repo)
-    if (reading?.generations === generations) return reading.known
-    const made = { generations, known: this.#collect(repo, generations, AbortSignal.timeout(timeoutMs)) }
-    this.#reading.set(repo, made)
+    const last = this.#scans.get(repo)
+    if (last !== undefined && (last.generations ?? generations) === generations) return last.known
+    const known = Promise.withResolvers<KnownIndexes>()
+    const scan: Scan = { generations: undefined, known: known.promise }
+    this.#scans.set(repo, scan)
     const forget = (): void => {
-      if (this.#reading.get(repo) === made) this.#reading.delete(repo)
+      if (this.#scans.get(repo) === scan) this.#scans.delete(repo)
     }
-    made.known.then((known) => {
-      this.#known.set(repo, known)
+    const begin = (): Promise<KnownIndexes> => {
+      scan.generations = generationsOf(this.#services, repo)
+      return this.#collect(repo, scan.generations, AbortSignal.timeout(timeoutMs))
+    }
+    known.promise.then((found) => {
+      this.#known.set(repo, found)
       forget()
     }, forget)
-    return made.known
+    const take = (): void => known.resolve(this.#turns.take(rootOf(repo), begin))
+    if (last === undefined) take()
+    else last.known.then(take, take)
+    return known.promise
   }
 
   async #collect(repo: Uid, generations: string, signal: AbortSignal): Promise<KnownIndexes> {

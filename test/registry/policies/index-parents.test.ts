@@ -1,4 +1,5 @@
 import { create, toBinary } from '@bufbuild/protobuf'
+import { setImmediate } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
 import { trustedUid, type Uid } from '../../../src/base/uid.ts'
@@ -78,6 +79,47 @@ test('pulls at the same time and later ones share one look at all manifests of t
   expect(found.map((indexes) => indexes.map(({ digest }) => digest))).toEqual([[digestAt(-1)], [digestAt(-1)], [digestAt(-40)]])
   expect(await of(100)).toHaveLength(1)
   expect(asked).toEqual([...new Set(asked)])
+})
+
+/** A store in which scans wait for `release`. `begun` has the repos whose scans began, in their order. */
+function heldStore(): { readonly store: Store; readonly begun: string[]; readonly release: () => void } {
+  const { store } = server.running.engine.services
+  const begun: string[] = []
+  const held = Promise.withResolvers<void>()
+  const range: Store['range'] = async (asked, signal) => {
+    if (asked.after === undefined) begun.push(asked.prefix)
+    await held.promise
+    return store.range(asked, signal)
+  }
+  return { store: Object.assign(Object.create(store) as Store, { range }), begun, release: held.resolve }
+}
+
+test('pushes during a scan of a repo start no second scan at the same time: pulls after them share the next one', async () => {
+  const repo = freshRepo()
+  const { store, begun, release } = heldStore()
+  const parents = new IndexParents({ ...server.running.engine.services, store })
+  const pulls: Promise<unknown>[] = []
+  for (let at = 0; at < 5; at++) {
+    await put(repo, new Map([[digestAt(at), { children: childrenOf([image]) }]]))
+    for (let pull = 0; pull < 2; pull++) pulls.push(parents.of({ repo, upstreamDigest: image }, alive))
+  }
+  expect(begun).toHaveLength(1)
+  release()
+  const counts = (await Promise.all(pulls)).map((found) => (found as readonly unknown[]).length)
+  expect(counts.slice(2)).toEqual(counts.slice(2).map(() => 5))
+  expect(begun).toHaveLength(2)
+})
+
+test('an organisation with many repos to scan does not hold up another', async () => {
+  const [mine, other] = [Array.from({ length: 20 }, freshRepo), trustedUid(`${'d'.repeat(40)}/${'0'.repeat(16)}`)]
+  const { store, begun, release } = heldStore()
+  const parents = new IndexParents({ ...server.running.engine.services, store })
+  const pulls = [...mine, other].map((repo) => parents.of({ repo, upstreamDigest: image }, alive))
+  await setImmediate()
+  expect(begun).toEqual([mine[0], mine[1], other].map((repo) => manifestKey(repo ?? '', '')))
+  release()
+  await Promise.all(pulls)
+  expect(begun).toHaveLength(mine.length + 1)
 })
 
 test('an index is found by the SHA-256 digest of what it contains, and says whether that is an image', async () => {
