@@ -10,23 +10,32 @@ export interface TagLook {
   readonly isChanged: boolean
 }
 
-/** The most tags that wait in memory. Others wait for the next look at all tags. */
+/** The most tags that wait in memory. */
 const maxQueued = 100_000
+/** An organisation has at most this part of them. So one with very many tags does not hold up the others. */
+const shareOfOne = 0.1
 
 /** Tags, each once. Organisations take turns. Those of one are in the order in which they were added. */
 class TagQueue {
   readonly #byRoot = new Map<Uid, Map<string, LookedTag>>()
+  readonly #max: number
   #count = 0
+
+  /** `max` is the most tags of all organisations. */
+  constructor(max: number) {
+    this.#max = max
+  }
 
   /** Returns false if there is no room. */
   add({ repo, name }: LookedTag): boolean {
-    if (this.#count >= maxQueued) return false
     const root = rootOf(repo)
+    const key = `${repo}:${name}`
     const tags = this.#byRoot.get(root) ?? new Map<string, LookedTag>()
+    if (tags.has(key)) return true
+    if (this.#count >= this.#max || tags.size >= this.#max * shareOfOne) return false
     this.#byRoot.set(root, tags)
-    this.#count -= tags.size
-    tags.set(`${repo}:${name}`, { repo, name })
-    this.#count += tags.size
+    tags.set(key, { repo, name })
+    this.#count += 1
     return true
   }
 
@@ -56,15 +65,31 @@ class TagQueue {
 /** Tags that wait for the contents of an image in their repo. */
 class WaitingTags {
   readonly #repos = new Map<Uid, { readonly edition: string | undefined; readonly names: Set<string> }>()
+  /** The number of tags of each organisation. */
+  readonly #counts = new Map<Uid, number>()
+  readonly #max: number
   #count = 0
+
+  /** `max` is the most tags of all organisations. */
+  constructor(max: number) {
+    this.#max = max
+  }
 
   /** `edition` is that of the contents of the repo which were looked at. Without room, the tag waits for the next look at all tags. */
   add({ repo, name }: LookedTag, edition: string | undefined): void {
-    if (this.#count >= maxQueued) return
     const waiting = this.#repos.get(repo) ?? { edition, names: new Set() }
-    if (!waiting.names.has(name)) this.#count += 1
+    if (waiting.names.has(name) || this.#count >= this.#max || (this.#counts.get(rootOf(repo)) ?? 0) >= this.#max * shareOfOne) return
     waiting.names.add(name)
     this.#repos.set(repo, waiting)
+    this.#addCount(repo, 1)
+  }
+
+  #addCount(repo: Uid, count: number): void {
+    const root = rootOf(repo)
+    const left = (this.#counts.get(root) ?? 0) + count
+    if (left === 0) this.#counts.delete(root)
+    else this.#counts.set(root, left)
+    this.#count += count
   }
 
   /** Takes the tags of repos whose contents have another edition now. */
@@ -72,7 +97,7 @@ class WaitingTags {
     const changed = [...this.#repos].filter(([repo, { edition }]) => editionOf(repo) !== edition)
     for (const [repo, { names }] of changed) {
       this.#repos.delete(repo)
-      this.#count -= names.size
+      this.#addCount(repo, -names.size)
     }
     return changed.flatMap(([repo, { names }]) => [...names].map((name) => ({ repo, name })))
   }
@@ -92,11 +117,11 @@ export class TagLooks {
   readonly #placeOf: FollowedChanges['placeOf']
   readonly #walks: TagWalks
   /** Tags that changed. */
-  readonly #changed = new TagQueue()
+  readonly #changed: TagQueue
   /** Tags about whose images more may become known. */
-  readonly #waiting = new WaitingTags()
+  readonly #waiting: WaitingTags
   /** Tags that could not be looked at in this run. */
-  readonly #failed = new TagQueue()
+  readonly #failed: TagQueue
   /** The contents of images that were looked at. */
   #edition: unknown
   /** The tags that are still to be looked at. */
@@ -104,7 +129,9 @@ export class TagLooks {
   /** True if changes may have been missed: then all tags are to be looked at. */
   #isDue = true
 
-  constructor(services: Services, { placeOf, restMs }: FollowedChanges) {
+  /** `max` is the most tags that wait in memory, of each kind. */
+  constructor(services: Services, { placeOf, restMs }: FollowedChanges, max = maxQueued) {
+    ;[this.#changed, this.#failed, this.#waiting] = [new TagQueue(max), new TagQueue(max), new WaitingTags(max)]
     this.#services = services
     this.#placeOf = placeOf
     this.#walks = new TagWalks(services.cache, services.clock, restMs)
@@ -179,7 +206,7 @@ export class TagLooks {
     try {
       await work()
     } catch (error) {
-      for (const { tag } of looks) this.#failed.add(tag)
+      for (const { tag } of looks) this.#queue(tag, this.#failed)
       throw error
     }
   }
@@ -196,8 +223,12 @@ export class TagLooks {
 
   /** Has tags looked at soon. */
   #wake(tags: readonly LookedTag[]): void {
-    // Without room, all tags are looked at.
-    for (const tag of tags) if (!this.#changed.add(tag)) this.#isDue = true
+    for (const tag of tags) this.#queue(tag, this.#changed)
+  }
+
+  /** Without room, all tags of the organisation are walked. Those that are gone then wait for the next look at all tags. */
+  #queue(tag: LookedTag, queue: TagQueue): void {
+    if (!queue.add(tag)) this.#walks.add(rootOf(tag.repo))
   }
 
   /** Has tags looked at about whose images more is known now. */

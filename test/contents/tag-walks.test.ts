@@ -119,6 +119,36 @@ test('organisations take turns with the tags that they change', async () => {
   await withTags(repoIn(second), { remove: others }, otherToken)
 })
 
+test('an organisation that changes very many tags fills no more than its share, and misses none', async () => {
+  const looks = new TagLooks(server.running.engine.services, { placeOf: () => undefined, restMs: 0 }, 20)
+  onTestFinished(looks.follow())
+  looks.begin()
+  expect([...looks.all()]).toHaveLength(8)
+  const [mine, others] = [['m', 'n', 'o', 'p'], ['z']]
+  await withTags(repoIn(team), { make: mine }, token)
+  await withTags(repoIn(second), { make: others }, otherToken)
+  expect(looks.isDue).toBe(false)
+  const names = [...looks.all()].map(({ tag }) => tag.name)
+  // The changed tags of both, and all tags of the first one.
+  expect(names.sort()).toEqual(['a', 'b', 'c', 'd', 'e', 'f', 'm', 'm', 'n', 'n', 'o', 'p', 'z'])
+  await withTags(repoIn(team), { remove: mine }, token)
+  await withTags(repoIn(second), { remove: others }, otherToken)
+})
+
+test('an organisation with very many tags that wait for contents takes no room from another', () => {
+  const { services } = server.running.engine
+  let edition = 'before'
+  const imageContents = Object.assign(Object.create(null) as NonNullable<typeof services.imageContents>, { edition, editionOf: () => edition })
+  const looks = new TagLooks({ ...services, imageContents }, { placeOf: () => undefined, restMs: 0 }, 20)
+  expect([...looks.all()]).toEqual([])
+  const [mine, other] = [trustedUid(repoIn(first)), trustedUid(repoIn(second))]
+  for (let at = 0; at < 30; at += 1) looks.waitFor({ repo: mine, name: String(at) }, edition)
+  looks.waitFor({ repo: other, name: 'x' }, edition)
+  edition = 'after'
+  Object.assign(imageContents, { edition })
+  expect([...looks.all()].map(({ tag }) => tag.name)).toEqual(['0', 'x', '1'])
+})
+
 test('a tag that changes all the time holds up no look at all tags', async () => {
   const looks = new TagLooks(server.running.engine.services, { placeOf: () => undefined, restMs: 0 })
   onTestFinished(looks.follow())
