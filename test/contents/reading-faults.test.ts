@@ -5,10 +5,12 @@ import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { digestOf, type Digest } from '../../src/base/digest.ts'
 import { contentLimits } from '../../src/contents/package.ts'
+import type { ReadingOptions } from '../../src/contents/reading/read-contents.ts'
 import { UpstreamError, type Upstream } from '../../src/registry/upstream/upstream.ts'
+import { descriptorOf, indexType, manifestOf } from '../registry/oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
 import { spdx } from './sbom-samples.ts'
-import { alive, apkFiles, bytesOf, layerOf, TestRepo } from './reading-repo.ts'
+import { alive, apkFiles, bytesOf, dpkgFiles, layerOf, TestRepo } from './reading-repo.ts'
 
 /** Resolves with the ids of the processes of this one that read images. */
 async function readingProcesses(): Promise<number[]> {
@@ -140,5 +142,21 @@ describe('reading with faults', () => {
     expect(await readingProcesses()).toEqual([])
     expect(await readdir(folder)).toEqual([])
     await rm(dirname(folder), { recursive: true })
+  })
+
+  test('of time: an index has one limit for all images in it, and says which ones were not reached', async () => {
+    const repo = new TestRepo(host)
+    const slow = layerOf({ ...apkFiles, salt: 'slow' })
+    const images = [await repo.image([slow]), await repo.image([layerOf(apkFiles)]), await repo.image([layerOf(dpkgFiles)])] as const
+    const index = await repo.push(manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: images.map(descriptorOf) }))
+    const upstream = withBlobs(host.upstream, (digest) => (digest === digestOf(slow) ? silence() : undefined))
+    const known: ReadingOptions['known'] = ({ digest }) => Promise.resolve(digest === images[2].digest ? { source: 'layers', sourceDigest: '' } : undefined)
+    const { images: read, index: members, retry } = await repo.reading(index, { upstream, known, timeLimitMs: 50 })
+    // What is known of the last one stays.
+    expect(read.map(({ digest }) => digest)).toEqual(images.slice(0, 2).map(({ digest }) => digest))
+    expect(read[1]).toMatchObject({ problem: 'TOO_LARGE', message: expect.stringContaining('not reached') as string, packages: [] })
+    expect(members?.images).toHaveLength(3)
+    expect(retry).toBe('few')
+    expect(await readingProcesses()).toEqual([])
   })
 })

@@ -29,12 +29,15 @@ export interface ReadingOptions {
   readonly known?: (image: ImageName) => Promise<KnownSource | undefined>
   /** Where a process keeps its files while it reads an image: at most 512 MiB each. Created if missing; the folder for temporary files by default. */
   readonly folder?: string
-  /** The longest time for one image, in milliseconds; 15 minutes by default. */
+  /** The longest time for one image, or for all images of an index together, in milliseconds; 15 minutes by default. */
   readonly timeLimitMs?: number
 }
 
 /** The repo of the images, and how to read them. */
-interface RepoReading extends ReadableRepo, Required<Pick<ReadingOptions, 'folder' | 'timeLimitMs'>> {}
+interface RepoReading extends ReadableRepo, Required<Pick<ReadingOptions, 'folder'>> {
+  /** Aborts with a ContentError when the time is over. */
+  readonly ended: AbortSignal
+}
 
 const defaultTimeLimitMs = 15 * 60_000
 /** Limits of one index. The number of packages bounds the memory of the result. */
@@ -160,6 +163,12 @@ interface AskedImage {
   readonly known: KnownSource | undefined
 }
 
+/** Returns the result for an image of an index whose time was over before it. */
+function notReached(known: KnownSource | undefined): ImageReading {
+  const error = new ContentError('TOO_LARGE', 'the index was not read in time: this image was not reached', { retry: 'few' })
+  return { outcome: known === undefined ? failureOf(error, []) : undefined, retry: error.retry }
+}
+
 /** Reads one image from the best source that can be read. What is known is read again if an SBOM was refused since: then the facts say so. */
 async function readImage(asked: AskedImage, signal: AbortSignal): Promise<ImageReading> {
   const { outcome, retry, refusesMore } = await readBetter(asked, signal)
@@ -169,20 +178,17 @@ async function readImage(asked: AskedImage, signal: AbortSignal): Promise<ImageR
 /** Reads one image from the best source that can be read, and that is better than the known one. `refusesMore` is true if it refused an SBOM of which the known facts say nothing. */
 async function readBetter({ reading, subject, known }: AskedImage, signal: AbortSignal): Promise<ImageReading & { readonly refusesMore: boolean }> {
   const { image } = subject
-  const { timeLimitMs } = reading
+  const { ended } = reading
   const all = await manifestsAbout(reading, { subject, mayBe: mayBeSbom }, signal)
   const { manifests, isKnown } = await betterThan({ content: reading, manifests: all, image }, known, signal)
-  const ending = new AbortController()
-  const late = new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })
-  const timer = setTimeout(() => ending.abort(late), timeLimitMs)
-  const limited = AbortSignal.any([signal, ending.signal])
+  const limited = AbortSignal.any([signal, ended])
   const failed: FailedSbom[] = []
   const done = (outcome: Outcome | undefined, error?: ContentError): ImageReading & { readonly refusesMore: boolean } => {
     const retry = strongestRetry([...failed.map((sbom) => sbom.error), ...(error === undefined ? [] : [error])].map((one) => one.retry))
     const refused = skippedOf(failed).filter(({ path }) => known?.skipped?.some((one) => one.path === path) !== true)
     // An attestation of another index cannot be read again here.
     const isHere = known?.source === 'layers' || all.some((one) => one.digest === known?.sourceDigest)
-    return { outcome, retry, refusesMore: refused.length > 0 && isHere && !ending.signal.aborted }
+    return { outcome, retry, refusesMore: refused.length > 0 && isHere && !ended.aborted }
   }
   try {
     for await (const { source, manifest, digest } of sbomBlobs(reading, { manifests, failed }, limited)) {
@@ -196,8 +202,6 @@ async function readBetter({ reading, subject, known }: AskedImage, signal: Abort
   } catch (error) {
     const failure = contentErrorOf(error, signal)
     return done(isKnown ? undefined : failureOf(failure, failed), failure)
-  } finally {
-    clearTimeout(timer)
   }
 }
 
@@ -226,17 +230,31 @@ export async function unreadContents(
 
 /**
  * Reads the contents of the image with this digest, or of each image in an index: at most 100. Resolves with none if the manifest is gone, or is no image.
- * Leaves out images for which nothing better than the known source can be read. If no source can be read, the result has a problem.
+ * Leaves out images for which nothing better than the known source can be read. If no source can be read, the result has a problem. So do the images of an
+ * index that were not reached in time.
  *
  * Rejects with UpstreamError if the upstream is not available, with errors of the store, or with the signal's reason. No process is left then.
  */
-export async function readContents(
-  { services, upstream, known, timeLimitMs = defaultTimeLimitMs, folder = tmpdir() }: ReadingOptions,
-  name: ImageName,
+export async function readContents(options: ReadingOptions, name: ImageName, signal: AbortSignal): Promise<ReadManifest> {
+  const { timeLimitMs = defaultTimeLimitMs } = options
+  const ending = new AbortController()
+  const late = new ContentError('TOO_LARGE', `the image was not read within ${timeLimitMs / 1000} seconds`, { retry: 'few' })
+  const timer = setTimeout(() => ending.abort(late), timeLimitMs)
+  try {
+    return await readUntil(ending.signal, { options, name }, signal)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Does the work of `readContents` until the time is over. */
+async function readUntil(
+  ended: AbortSignal,
+  { options: { services, upstream, known, folder = tmpdir() }, name }: { readonly options: ReadingOptions; readonly name: ImageName },
   signal: AbortSignal,
 ): Promise<ReadManifest> {
   const { repo } = name
-  const reading = { services, upstream, repo, timeLimitMs, folder }
+  const reading = { services, upstream, repo, ended, folder }
   const manifest = await readManifest(reading, name.digest, signal).catch((error: unknown) => contentErrorOf(error, signal))
   if (manifest === undefined) return { images: [], index: undefined, retry: 'never' }
   if (manifest instanceof ContentError) return unreadContents({ services, ...(known && { known }) }, { name, error: manifest }, signal)
@@ -250,7 +268,9 @@ export async function readContents(
     const { record, config } = subject.image
     const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
     if (subject.index !== undefined) members.push(digest)
-    const { outcome: read, retry } = await readImage({ reading, subject, known: await known?.({ repo, digest }) }, signal)
+    const source = await known?.({ repo, digest })
+    const isReached = !ended.aborted || subject.index === undefined
+    const { outcome: read, retry } = isReached ? await readImage({ reading, subject, known: source }, signal) : notReached(source)
     retries.push(retry)
     if (read === undefined) continue
     packages += read.packages.length
