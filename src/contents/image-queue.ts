@@ -141,10 +141,11 @@ export class ImageQueue {
     let last = Promise.resolve<QueuedImage | undefined>(undefined)
     const next = async (): Promise<QueuedImage | undefined> => {
       // One round over all organisations, from where the last one was found.
+      const start = this.#after
       for (let isSecond = false; ;) {
         const found = await this.#first(this.#after, seen, signal)
         if (found === undefined) {
-          if (isSecond || this.#after === '') return undefined
+          if (isSecond || start === '') return undefined
           this.#after = ''
           isSecond = true
           continue
@@ -152,7 +153,7 @@ export class ImageQueue {
         const root = rootOf(found.repo)
         this.#after = `${this.#prefixes.waiting}${root}~`
         if (busy.has(root)) {
-          if (isSecond) return undefined
+          if (isSecond && found.entry.key > start) return undefined
           continue
         }
         seen.add(found.entry.key)

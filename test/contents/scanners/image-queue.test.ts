@@ -88,3 +88,14 @@ test('many images that are tried again later are read every five minutes only', 
   expect(reads()).toBeLessThanOrEqual((3 * count) / 100 + 3)
   expect(await waiting(store)).toBeGreaterThan(count / 24)
 })
+
+test('an organisation that is busy holds up no other, wherever the turn is', async () => {
+  const { queue, store } = await startQueue([])
+  const keyIn = (root: string): string => `${prefixes.waiting}${root.repeat(40)}/${'1'.repeat(16)}/sha256:${'0'.repeat(64)}`
+  await commit(store, ...['a', 'b', 'c'].map((root) => put(keyIn(root))))
+  const seen = new Set([keyIn('c')])
+  // The turn is after the last organisation.
+  await queue.turns(new Set(['a', 'b'].map((root) => root.repeat(40))), new Set(), soon())()
+  const image = await queue.turns(new Set(['a'.repeat(40)]), seen, soon())()
+  expect(image?.entry.key).toBe(keyIn('b'))
+})
