@@ -1,4 +1,5 @@
 import { errorText } from '../base/error-text.ts'
+import { pause } from '../base/timing.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { ContentsFacts, ImageName } from '../cache/lists/contents-source.ts'
 import type { Services } from '../engine/services.ts'
@@ -33,7 +34,7 @@ export interface AskedScanner {
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
 const readersVersion = 2
-/** Number of images that are read at the same time, of different organisations. One large image does not hold up the others. */
+/** Number of images that are read at the same time, of different organisations. What others found is published while a large image is read. */
 const imagesAtOnce = 2
 /** What was read is published after this number of images or packages, or this time in milliseconds. */
 const publishedImages = 64
@@ -49,6 +50,32 @@ const triesAtOnce = 3
 interface DoneImage {
   readonly image: QueuedImage
   readonly retry: ContentRetry
+}
+
+/** What was read since the last publication. */
+interface Found {
+  readonly done: DoneImage[]
+  readonly images: StoredImage[]
+  readonly indexes: ImageIndex[]
+  packages: number
+}
+
+/** The readings of one run. */
+interface Readings {
+  found: Found
+  /** Those that have not ended, by the key of their image. They never reject. */
+  readonly running: Map<string, Promise<void>>
+  /** The organisations of these images. */
+  readonly busy: Set<Uid>
+  readonly onFailure: (error: unknown) => void
+}
+
+function nothingFound(): Found {
+  return { done: [], images: [], indexes: [], packages: 0 }
+}
+
+function isFull({ done, packages }: Found): boolean {
+  return done.length >= publishedImages || packages >= publishedPackages
 }
 
 function storedOf({ repo, digest, packages, ...found }: ImageContents, readMs: number): StoredImage {
@@ -72,6 +99,8 @@ export class ContentsJob {
   #failed = new Set<string>()
   /** The number of times that the upstream failed for an image alone, by key. */
   readonly #failures = new Map<string, number>()
+  /** The last publication, or look at what is known. */
+  #last: Promise<unknown> = Promise.resolve()
   /** True once it is known that this version of the readers read all images, or was asked to. */
   #asked = false
 
@@ -89,7 +118,6 @@ export class ContentsJob {
     if (!this.#asked) await this.#begin(signal)
     // A run that fails may do so because segments are lost: the next one looks again.
     this.#asked = false
-    await this.#unread.askForDue(signal)
     await this.#readAll({ observer, scanners }, signal)
     await this.#publisher.sweep(sweepEveryMs, signal)
     this.#asked = true
@@ -106,18 +134,34 @@ export class ContentsJob {
   ): Promise<void> {
     this.#failed = new Set()
     let failure: unknown
-    for (;;) {
-      const found = await this.#batch((error) => (failure = error), signal)
-      if (found.done.length === 0) break
-      if (found.images.length + found.indexes.length > 0) await this.#publisher.publish(found, signal)
-      for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
-      for (const { image, retry } of found.done) {
-        // The upstream does not have all bytes of an image that is read daily.
-        const asked = retry === 'daily' ? [] : scanners.filter((scanner) => scanner.wants(image.repo, signal))
-        await this.#unread.done(image, { retry, ask: asked.map(({ name }) => scanKey(scanPrefixes.waiting, name, image)) }, signal)
+    const ending = new AbortController()
+    const limited = AbortSignal.any([signal, ending.signal])
+    const readings: Readings = { found: nothingFound(), running: new Map(), busy: new Set(), onFailure: (error) => (failure = error) }
+    try {
+      for (;;) {
+        await this.#unread.askForDue(signal)
+        const found = await this.#batch(readings, limited)
+        if (found.done.length === 0 && readings.running.size === 0) break
+        if (found.images.length + found.indexes.length > 0) await this.#inTurn(() => this.#publisher.publish(found, signal))
+        for (const { facts } of found.images) observer?.read(facts.source, facts.problem)
+        for (const { image, retry } of found.done) {
+          // The upstream does not have all bytes of an image that is read daily.
+          const asked = retry === 'daily' ? [] : scanners.filter((scanner) => scanner.wants(image.repo, signal))
+          await this.#unread.done(image, { retry, ask: asked.map(({ name }) => scanKey(scanPrefixes.waiting, name, image)) }, signal)
+        }
       }
+    } finally {
+      ending.abort(new Error('the run ended'))
+      await Promise.all(readings.running.values())
     }
     if (failure !== undefined) throw failure instanceof Error ? failure : new Error(errorText(failure))
+  }
+
+  /** Publications and looks at what is known come one after the other: a publication removes files that a look reads. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(work)
+    this.#last = done.catch(() => undefined)
+    return done
   }
 
   async #begin(signal: AbortSignal): Promise<void> {
@@ -128,39 +172,64 @@ export class ContentsJob {
     }
   }
 
-  /** Reads some of the images that wait. Those of one organisation are read one after the other. */
-  async #batch(onFailure: (error: unknown) => void, signal: AbortSignal): Promise<PublishedContents & { readonly done: readonly DoneImage[] }> {
-    const done: DoneImage[] = []
-    const indexes: ImageIndex[] = []
-    const images: StoredImage[] = []
-    let packages = 0
-    const busy = new Set<Uid>()
+  /**
+   * Reads some of the images that wait, and resolves with what was read since the last batch. Readings that take longer go on. If there is nothing in it and none
+   * goes on, none waits. The images of one organisation are read one after the other.
+   */
+  async #batch(readings: Readings, signal: AbortSignal): Promise<Found> {
+    const { running, busy } = readings
     const endMs = performance.now() + (this.#options.publishAfterMs ?? publishedAfterMs)
-    const turns = this.#unread.turns(busy, this.#failed, signal)
-    const work = async (): Promise<void> => {
-      // The limits are looked at after an image: a batch without any means that none waits.
-      for (let isFull = false; !isFull; isFull = done.length >= publishedImages || packages >= publishedPackages || performance.now() >= endMs) {
+    const unpublished = readings.found.done.map(({ image }) => image.entry.key)
+    const turns = this.#unread.turns(busy, new Set([...this.#failed, ...running.keys(), ...unpublished]), signal)
+    for (let isOver = false; !isOver;) {
+      while (running.size < imagesAtOnce) {
         const next = await turns()
-        if (next === undefined) return
-        const root = rootOf(next.repo)
-        busy.add(root)
-        try {
-          const read = await this.#read(next, signal)
-          images.push(...read.images)
-          indexes.push(...read.indexes)
-          packages += read.images.reduce((sum, image) => sum + image.packages.length, 0)
-          done.push({ image: next, retry: read.retry })
-        } catch (error) {
-          signal.throwIfAborted()
-          this.#failed.add(next.entry.key)
-          onFailure(error)
-        } finally {
-          busy.delete(root)
-        }
+        if (next === undefined) break
+        this.#start(readings, next, signal)
+      }
+      // Without any, the next batch looks for images that were pushed meanwhile.
+      const leftMs = readings.found.done.length === 0 ? publishedAfterMs : endMs - performance.now()
+      isOver = running.size === 0 || leftMs <= 0 || (await this.#next(running, leftMs, signal)) || isFull(readings.found)
+      signal.throwIfAborted()
+    }
+    const { found } = readings
+    readings.found = nothingFound()
+    return found
+  }
+
+  /** Resolves when one of the readings ended, or with true after this time in milliseconds. */
+  async #next(running: ReadonlyMap<string, Promise<void>>, ms: number, signal: AbortSignal): Promise<boolean> {
+    const stop = new AbortController()
+    const late = pause(ms, AbortSignal.any([signal, stop.signal])).then(() => true)
+    const isLate = await Promise.race([late, ...[...running.values()].map((one) => one.then(() => false))])
+    stop.abort()
+    return isLate
+  }
+
+  /** Starts to read an image. */
+  #start(readings: Readings, image: QueuedImage, signal: AbortSignal): void {
+    const { running, busy, onFailure } = readings
+    const { key } = image.entry
+    const root = rootOf(image.repo)
+    const work = async (): Promise<void> => {
+      try {
+        const { images, indexes, retry } = await this.#read(image, signal)
+        const { found } = readings
+        found.images.push(...images)
+        found.indexes.push(...indexes)
+        found.packages += images.reduce((sum, { packages }) => sum + packages.length, 0)
+        found.done.push({ image, retry })
+      } catch (error) {
+        if (signal.aborted) return
+        this.#failed.add(key)
+        onFailure(error)
+      } finally {
+        busy.delete(root)
+        running.delete(key)
       }
     }
-    await Promise.all(Array.from({ length: imagesAtOnce }, work))
-    return { done, images, indexes }
+    busy.add(root)
+    running.set(key, work())
   }
 
   async #read(name: QueuedImage, signal: AbortSignal): Promise<PublishedContents & { readonly retry: ContentRetry }> {
@@ -170,7 +239,7 @@ export class ContentsJob {
     /** Images that earlier readers have read. */
     const older = new Set<string>()
     const known = async (image: ImageName): Promise<ContentsFacts | undefined> => {
-      const [facts] = await this.#publisher.known([image], signal)
+      const [facts] = await this.#inTurn(() => this.#publisher.known([image], signal))
       if (facts?.problem !== '') return undefined
       if (facts.readers === readersVersion) return facts
       older.add(image.digest)

@@ -1,11 +1,14 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Readable } from 'node:stream'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { rootOf } from '../../src/base/uid.ts'
 import type { ImageName } from '../../src/cache/lists/contents-source.ts'
 import { ContentsJob } from '../../src/contents/contents-job.ts'
+import { Publisher } from '../../src/contents/segments/publisher.ts'
 import { Segments } from '../../src/contents/segments/segments.ts'
+import type { Upstream } from '../../src/registry/upstream/upstream.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../registry/oci/test-host.ts'
 import { freshName, makeOrganisation } from '../support/test-server.ts'
 import { alive, apkFiles, layerOf, TestRepo } from './reading-repo.ts'
@@ -61,4 +64,31 @@ test('organisations take turns, and what is known of one stays as it was when im
   await job.run(undefined, alive)
   await expect.poll(() => segments.editionOf(more.repo)).not.toBe(unread)
   expect(editions()).toEqual(before)
+})
+
+test('what was read is published while a slow image of another organisation is read, and later pushes are read too', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-contents-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const [[slow], others] = await Promise.all([pushed(1), pushed(3)])
+  const readBlob: Upstream['readBlob'] = async (repo, source, signal) => {
+    const found = await host.upstream.readBlob(repo, source, signal)
+    if (found === undefined || repo !== slow?.repo) return found
+    found.body.destroy()
+    return { size: found.size, body: new Readable({ read: () => undefined }) } // no bytes, and no end
+  }
+  const upstream = new Proxy(host.upstream, {
+    get: (target, key) => (key === 'readBlob' ? readBlob : target[key as keyof Upstream].bind(target)), // the port has methods only
+  })
+  const { services } = host
+  const options = { ...services, upstream, directory }
+  const [job, publisher] = [new ContentsJob({ ...options, services, publishAfterMs: 0 }), new Publisher(options, services)]
+  onTestFinished(() => Promise.all([job.close(), publisher.close()]).then(() => undefined))
+  const known = async (images: readonly ImageName[]): Promise<number> => (await publisher.known(images, alive).catch(() => [])).length
+  const stopping = new AbortController()
+  const stopped = expect(job.run(undefined, stopping.signal)).rejects.toThrow('stopped')
+  await expect.poll(() => known(others), { timeout: 120_000 }).toBe(3)
+  const later = await pushed(1)
+  await expect.poll(() => known(later), { timeout: 120_000 }).toBe(1)
+  stopping.abort(new Error('stopped'))
+  await stopped
 })
