@@ -29,7 +29,9 @@ export interface ReadAdvisory {
   readonly newest: AdvisoryEvent['type'] | undefined
   /** The time of that event in milliseconds since 1970; 0 if it has none. */
   readonly newestMs: number
-  /** The versions that fix it, as the newest approved events say. */
+  /** True if the newest approved events name a version that fixes it, also one that cannot be read. */
+  readonly namesFix: boolean
+  /** The versions that fix it, as the newest approved events say. Those that cannot be read are left out. */
   readonly fixes: readonly ReadVersion[]
   /** What a document in OSV form says. Undefined for other forms, and empty if it is about commits only. */
   readonly affected: readonly AffectedVersions[] | undefined
@@ -86,6 +88,7 @@ export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvi
   const ecosystem = baseOf(found.ecosystem)
   const newest = newestOf(advisory)
   const last = newest.at(-1)
+  const fixes = fixesIn(newest)
   return {
     advisory,
     key: keyOf({ type, ecosystem }, componentName),
@@ -98,7 +101,8 @@ export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvi
     image: facts.image,
     newest: last?.type,
     newestMs: last === undefined ? 0 : timeOf(last),
-    fixes: fixesIn(newest).flatMap((text) => order.read(text) ?? []),
+    namesFix: fixes.length > 0,
+    fixes: fixes.flatMap((text) => order.read(text) ?? []),
     affected: facts.affected?.flatMap((versions) => affectedVersionsOf(versions, order) ?? []),
   }
 }

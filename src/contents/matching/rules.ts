@@ -76,7 +76,7 @@ export const rules = [
   { name: 'other artifact', applies: ({ isOfArtifact }) => !isOfArtifact, answer: undefined },
   {
     name: 'other version',
-    applies: (question) => isOtherVersion(question) && !(isNewest('fixed')(question) && question.read.fixes.length > 0),
+    applies: (question) => isOtherVersion(question) && !(isNewest('fixed')(question) && question.read.namesFix),
     answer: undefined,
   },
   { name: 'false positive', applies: isNewest('falsePositiveDetermination'), answer: determined('not_affected') },
@@ -90,7 +90,12 @@ export const rules = [
   { name: 'after the fix of a range', applies: says('after'), answer: { state: 'fixed', weight: 'range', fixedVersion: fixOfRange } },
   { name: 'outside of ranges', applies: says('outside'), answer: { state: 'not_affected', weight: 'range' } },
   { name: 'unreadable range or version', applies: says('unreadable'), answer: { state: 'under_investigation', weight: 'detection' } },
-  { name: 'fixed in any version', applies: (question) => isFix(question) && question.read.fixes.length === 0, answer: determined('fixed') },
+  { name: 'fixed in any version', applies: (question) => isFix(question) && !question.read.namesFix, answer: determined('fixed') },
+  {
+    name: 'unreadable fix',
+    applies: (question) => isFix(question) && question.read.fixes.length === 0,
+    answer: { state: 'under_investigation', weight: 'detection' },
+  },
   {
     name: 'has the fix',
     applies: (question) => isFix(question) && isFixed(question),

@@ -1,5 +1,8 @@
+import { create } from '@bufbuild/protobuf'
 import { describe, expect, test } from 'vitest'
+import { matchPackage, readAdvisory, subjectOf } from '../../../src/contents/index.ts'
 import type { Distribution } from '../../../src/contents/package.ts'
+import { AdvisorySchema, ReviewState } from '../../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import {
   apkAt,
   falsePositive,
@@ -21,6 +24,14 @@ const debian: Distribution = { id: 'debian', version: '12' }
 const fixedIn = (version: string): object => ranged('ECOSYSTEM', { introduced: '0' }, { fixed: version })
 const python = (name: string): object => osvDocument('PyPI', name, fixedIn('2.0'))
 const opensslOf = (ecosystem: string, version: string): object => osvDocument(ecosystem, 'openssl', fixedIn(version))
+
+/** A database of an APK repository about one package. */
+const apkDatabase = (secfixes: object): object => ({
+  apkurl: '{{urlprefix}}/{{pkg.name}}.apk',
+  urlprefix: 'https://packages.wolfi.dev',
+  reponame: 'os',
+  packages: [{ pkg: { name: 'tool', secfixes } }],
+})
 
 /** Each row is a sentence: the package, what the advisories are, and its state. Undefined: they are not about the package. */
 const rows: readonly (readonly [sentence: string, Case, state: string | undefined])[] = [
@@ -278,6 +289,16 @@ const rows: readonly (readonly [sentence: string, Case, state: string | undefine
     { ...own(falsePositive, ['true-positive-determination', { note: '' }]), found: apkAt('1.0-r0') },
     'affected',
   ],
+  [
+    'a fix that is no version of APK fixes nothing',
+    { documents: [apkDatabase({ '1.2_final-r0': ['CVE-2026-1'] })], found: apkAt('1.0-r0'), ecosystem: 'Wolfi' },
+    'under_investigation',
+  ],
+  [
+    'of several fixes, those that are versions count',
+    { documents: [apkDatabase({ '1.2_final-r0': ['CVE-2026-1'], '1.1-r0': ['CVE-2026-1'] })], found: apkAt('1.0-r0'), ecosystem: 'Wolfi' },
+    'affected',
+  ],
   ['a later fix ends a false positive', { ...own(falsePositive, ['fixed', { 'fixed-version': '1.0-r3' }]), found: apkAt('1.0-r0') }, 'affected'],
 ]
 
@@ -312,5 +333,24 @@ describe('a package', () => {
       note: 'not built',
       justification: 4,
     })
+  })
+  test.each([
+    [['1.2.x'], 'under_investigation'],
+    [['1.2.x', '1.2.0'], 'affected'],
+    [[], 'fixed'],
+  ])('with a hand-made advisory that says fixed in %j is %s', (patchedVersions, state) => {
+    const about = { name: 'left', type: 'npm' }
+    const read = readAdvisory(
+      create(AdvisorySchema, {
+        uid: 'made',
+        advisoryId: 'CVE-2026-1',
+        artifactName: about.name,
+        artifactType: about.type,
+        componentName: about.name,
+        componentType: about.type,
+        events: [{ reviewState: ReviewState.APPROVED, type: { case: 'patched', value: { patchedVersions } } }],
+      }),
+    )
+    expect(read && matchPackage(subjectOf(npmAt('1.1.0')), [read]).map((match) => match.state)).toEqual([state])
   })
 })

@@ -57,6 +57,10 @@ const ruleRows: Readonly<Record<RuleName, readonly [Case, Pick<Match, 'state' | 
     { documents: [vexDocument('pkg:npm/left', { status: 'fixed' })], found: npmAt('1.1.0') },
     { state: 'fixed', fixedVersion: '' },
   ],
+  'unreadable fix': [
+    { ...own(manual, ['fixed', { 'fixed-version': '1.2_final-r0' }]), found: apkAt('1.0-r0') },
+    { state: 'under_investigation', fixedVersion: '' },
+  ],
   'has the fix': [
     { ...own(manual, ['fixed', { 'fixed-version': '1.0-r3' }]), found: apkAt('1.0-r10') },
     { state: 'fixed', fixedVersion: '1.0-r3' },
