@@ -107,9 +107,9 @@ export function readAdvisory(advisory: Advisory, facts: OsvFacts = {}): ReadAdvi
   }
 }
 
-/** True if an advisory is about the package, whatever its version. */
+/** True if an advisory is about the package, or may be, whatever its version. */
 export function isAbout({ key, name, release, isOfSource }: ReadAdvisory, subject: MatchSubject): boolean {
-  if (!subject.keys.includes(key) || !subject.isOfRelease(release)) return false
+  if (!subject.keys.includes(key) || subject.isOfRelease(release) === false) return false
   return isOfSource ? name === subject.source : name === subject.name || name === subject.source
 }
 

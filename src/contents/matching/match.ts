@@ -55,6 +55,7 @@ function verdictFor(read: ReadAdvisory, subject: MatchSubject, { image }: MatchP
     read,
     version,
     parsed: version.in(order),
+    isOfRelease: subject.isOfRelease(read.release) === true,
     isOfArtifact: artifact === undefined || namesImage(read, image),
     range: affected === undefined ? undefined : answerOf(affected, version),
   })

@@ -17,6 +17,8 @@ export interface Question {
   readonly version: SubjectVersion
   /** The version as the order of the advisory reads it. Undefined if it is no version. */
   readonly parsed: ReadVersion | undefined
+  /** False if the release of the package's distribution is not known, and the advisory is about one of them. */
+  readonly isOfRelease: boolean
   /** True if the package is a part of the artifact that the advisory names, or is this artifact. */
   readonly isOfArtifact: boolean
   /** What the ranges say. Undefined if there are none. */
@@ -139,6 +141,19 @@ function justificationOf(type: AdvisoryEvent['type'] | undefined): FalsePositive
   return type?.case === 'falsePositiveDetermination' && type.value.type !== FalsePositive.UNSPECIFIED ? type.value.type : undefined
 }
 
+/** Returns a verdict about a release that may be another one. It is as strong as a range, and what is affected there may be affected. */
+function ofUnknownRelease({ state, fixedVersion, note, ...rest }: Verdict): Verdict {
+  const isOpen = state === 'affected' || state === 'under_investigation'
+  const unknown = `The release of the distribution is not known. This is about ${rest.read.release}.`
+  return {
+    ...rest,
+    weight: weights.range,
+    state: isOpen ? 'under_investigation' : state,
+    fixedVersion: isOpen ? '' : fixedVersion,
+    note: note === '' ? unknown : `${unknown} ${note}`,
+  }
+}
+
 /** Returns what an advisory says about a package. Undefined if it says nothing. */
 export function verdictOf(question: Question): Verdict | undefined {
   const found = rules.find(({ applies }) => applies(question))
@@ -146,7 +161,7 @@ export function verdictOf(question: Question): Verdict | undefined {
   const { read } = question
   const answer: Answer = found.answer
   const isOfOne = answer.weight === 'determination' && (read.artifact !== undefined || (read.only !== undefined && !isOtherVersion(question)))
-  return {
+  const verdict: Verdict = {
     state: answer.state,
     rule: found.name,
     weight: weights[isOfOne ? 'oneVersion' : answer.weight],
@@ -155,4 +170,5 @@ export function verdictOf(question: Question): Verdict | undefined {
     justification: justificationOf(read.newest),
     read,
   }
+  return question.isOfRelease ? verdict : ofUnknownRelease(verdict)
 }

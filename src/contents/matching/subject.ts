@@ -2,7 +2,7 @@ import { PackageURL } from 'packageurl-js'
 import { distributionTypes, ecosystemOfPackages, nameForm, packagesOfEcosystem } from '../../base/versions/ecosystems.ts'
 import type { ReadVersion, VersionOrder } from '../../base/versions/version-order.ts'
 import type { Distribution, ImagePackage } from '../package.ts'
-import { ecosystemOfDistribution, isReleaseOf, parseDistro } from './distributions.ts'
+import { areDifferent, ecosystemOfDistribution, isReleaseOf, parseDistro } from './distributions.ts'
 
 /** The longest version that is read, in characters. Advisories have no longer ones. */
 const maxVersionLength = 512
@@ -38,8 +38,8 @@ export interface MatchSubject {
   readonly sourceVersion: SubjectVersion
   /** By these, advisories of the package are found: `keyOf` of each name. */
   readonly keys: readonly string[]
-  /** True if the package may be of this release of its ecosystem. */
-  isOfRelease(release: string): boolean
+  /** Returns true if the package is of this release of its ecosystem. Undefined if it may be: its own release is not known. */
+  isOfRelease(release: string): boolean | undefined
 }
 
 /** The key by which packages and advisories find each other. */
@@ -62,7 +62,9 @@ export function parsePurl(text: string): PackageURL | undefined {
 function distributionOf(url: PackageURL | undefined, image: Distribution | undefined): Distribution {
   const distro = parseDistro(url?.qualifiers?.['distro'] ?? '')
   const id = url?.namespace ?? distro.id ?? image?.id ?? ''
-  return { id, version: distro.version === '' ? (image?.version ?? '') : distro.version }
+  if (distro.version !== '') return { id, version: distro.version }
+  // The version of another distribution says nothing.
+  return { id, version: image === undefined || areDifferent(id, image.id) ? '' : image.version }
 }
 
 /** Returns the version of the source package. Rebuilds of a package of Debian have a number of their own. */

@@ -115,6 +115,33 @@ describe('any document', () => {
   })
 })
 
+describe('a package whose release is not known', () => {
+  const number = fc.integer({ min: 1, max: 5 }).map(String)
+  const affected = fc.record({
+    package: fc.constantFrom('11', '12', '13').map((release) => ({ ecosystem: `Debian:${release}`, name: 'left' })),
+    ranges: fc
+      .tuple(number, fc.option(number))
+      .map(([introduced, fixed]) => [{ type: 'ECOSYSTEM', events: fixed === null ? [{ introduced }] : [{ introduced }, { fixed }] }]),
+  })
+
+  test('is open exactly if it would be affected in one of the releases', () => {
+    const document = fc.record({ affected: fc.array(affected, { minLength: 1, maxLength: 3 }) })
+    fc.assert(
+      fc.property(fc.array(document, { minLength: 1, maxLength: 2 }), number, (all, version) => {
+        const advisories = advisoriesOf(all.map((one, at) => ({ id: `CVE-2026-${at}`, modified: '2026-01-01T00:00:00Z', ...one })))
+        const idsIn = (state: string, release = ''): string[] =>
+          matchPackage(subjectOf(packageAt(`pkg:deb/debian/left@${version}`), { id: 'debian', version: release }), advisories).flatMap((match) =>
+            match.state === state ? [match.id] : [],
+          )
+        const expected = new Set(['11', '12', '13'].flatMap((release) => idsIn('affected', release)))
+        expect(new Set(idsIn('under_investigation'))).toEqual(expected)
+        expect(idsIn('affected')).toEqual([])
+      }),
+      { numRuns: 300 },
+    )
+  })
+})
+
 /** The PyPA advisory database in OSV form, where it lies next to the repository (CC-BY-4.0). */
 const realData = resolve('../shared/data/pypa-osv.tar.xz')
 /** YAML is slow to parse, so the short tier reads a part of it. */

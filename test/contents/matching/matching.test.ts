@@ -60,21 +60,6 @@ const rows: readonly (readonly [sentence: string, Case, state: string | undefine
     undefined,
   ],
   [
-    'Debian: another release is not meant',
-    { documents: [opensslOf('Debian:11', '9')], found: packageAt('pkg:deb/debian/openssl@3'), image: debian },
-    undefined,
-  ],
-  [
-    'Debian: the package URL names the release',
-    { documents: [opensslOf('Debian:11', '9')], found: packageAt('pkg:deb/debian/openssl@3?distro=debian-11') },
-    'affected',
-  ],
-  [
-    'Debian: the package URL has a codename',
-    { documents: [opensslOf('Debian:12', '9')], found: packageAt('pkg:deb/debian/openssl@3?distro=bookworm') },
-    'affected',
-  ],
-  [
     'Debian: the version of the source counts',
     { documents: [opensslOf('Debian:12', '5')], found: packageAt('pkg:deb/debian/libx@9?upstream=openssl%404', { origin: 'openssl' }), image: debian },
     'affected',
