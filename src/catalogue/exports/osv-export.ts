@@ -46,23 +46,40 @@ function versionsMember({ ranges, versions }: OsvVersions): object | undefined {
   return { ...(all.length === 0 ? {} : { ranges: all }), ...(versions.length === 0 ? {} : { versions }) }
 }
 
-/** Returns what OSV says of the component. Empty if it is not affected, or if OSV cannot name it. */
-function affectedOf({ advisory, facts }: StoredAdvisory): object[] {
+/** True if an advisory is about a part of one artifact. Its statement does not hold for the package elsewhere. */
+function isOfArtifact({ advisory, facts }: StoredAdvisory): boolean {
+  const { artifactName, artifactType, componentName, componentType } = advisory
+  return facts.artifact !== undefined || facts.image !== undefined || artifactName !== componentName || artifactType !== componentType
+}
+
+/** Returns the affected versions that the newest events say. Undefined if they do not say that any version is affected. */
+function statedVersions({ advisory }: StoredAdvisory, version: string | undefined): object | undefined {
   const statuses = statusesOf(advisory)
-  if ((statuses.at(-1)?.status.status ?? 'not_affected') === 'not_affected') return []
+  const last = statuses.at(-1)
+  const all = { type: byEcosystem, events: [{ introduced: '0' }] }
+  if (last?.status.status === 'affected') return version === undefined ? { ranges: [all] } : { versions: [version] }
+  if (last?.status.status !== 'fixed') return undefined
+  // Later fixes of one vulnerability are events of their own. A later status of another kind ends those before it.
+  const since = statuses.findLastIndex(({ status }) => status.status !== 'fixed' && status.status !== 'under_investigation') + 1
+  const fixed = new Set(statuses.slice(since).flatMap(({ status }) => (status.status === 'fixed' ? status.versions : [])))
+  // One range for each fix: what came in later than a fix is not known.
+  return fixed.size === 0 ? undefined : { ranges: [...fixed].map((one) => ({ ...all, events: [...all.events, { fixed: one }] })) }
+}
+
+/** Returns what OSV says of the component. Empty if nothing says that it is affected, or if OSV cannot name it. */
+function affectedOf(stored: StoredAdvisory): object[] {
+  const { advisory, facts } = stored
   const found = osvPackageOf(advisory, facts)
-  if (found === undefined) return []
+  if (found === undefined || isOfArtifact(stored)) return []
   const { version, ...named } = found
+  const isNotAffected = (statusesOf(advisory).at(-1)?.status.status ?? 'not_affected') === 'not_affected'
   if (facts.affected !== undefined)
     return facts.affected
       .map(versionsMember)
-      .filter((member) => member !== undefined)
+      .filter((member) => member !== undefined && !isNotAffected)
       .map((member) => ({ package: named, ...member }))
-  const fixed = new Set(statuses.flatMap(({ status }) => (status.status === 'fixed' ? status.versions : [])))
-  if (fixed.size === 0 && version !== undefined) return [{ package: named, versions: [version] }]
-  // One range for each fix: what came in later than a fix is not known.
-  const ends = fixed.size === 0 ? [[]] : [...fixed].map((one) => [{ fixed: one }])
-  return [{ package: named, ranges: ends.map((end) => ({ type: byEcosystem, events: [{ introduced: '0' }, ...end] })) }]
+  const stated = statedVersions(stored, version)
+  return stated === undefined ? [] : [{ package: named, ...stated }]
 }
 
 function severitiesOf(advisories: readonly Advisory[]): object[] {
