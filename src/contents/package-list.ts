@@ -7,6 +7,8 @@ export interface FoundPackage {
   readonly purls: readonly unknown[]
   /** The parts to make a package URL of, if none of `purls` is valid. */
   readonly parts?: PackageParts | undefined
+  /** True for what tools name without a package URL, for example a lock file, or a program that syft recognised by its bytes. */
+  readonly isExempt?: boolean
   /** The source package, with or without its version. */
   readonly origin?: unknown
   readonly licenses?: readonly unknown[]
@@ -38,11 +40,17 @@ export class PackageList {
   readonly #bySpelling = new Map<string, PackageDraft | undefined>()
   readonly #byPurl = new Map<string, PackageDraft>()
   #unnamed = 0
+  #exempt = 0
   #characters = 0
 
-  /** The number of packages that have no valid package URL. */
+  /** The number of packages that have no valid package URL, without those that are exempt. */
   get unnamed(): number {
     return this.#unnamed
+  }
+
+  /** The number of those without a valid package URL that are exempt. */
+  get exempt(): number {
+    return this.#exempt
   }
 
   /** Adds a package, or joins it with the same one from elsewhere. Throws ContentError TOO_LARGE. */
@@ -72,7 +80,7 @@ export class PackageList {
     return named.every(({ id, version }) => id === first?.id && version === first.version) ? first : undefined
   }
 
-  #draftOf({ purls, parts, origin }: FoundPackage): PackageDraft | undefined {
+  #draftOf({ purls, parts, origin, isExempt = false }: FoundPackage): PackageDraft | undefined {
     for (const purl of purls.slice(0, limits.purls)) {
       if (typeof purl !== 'string') continue
       if (this.#bySpelling.has(purl)) return this.#bySpelling.get(purl)
@@ -81,7 +89,8 @@ export class PackageList {
     }
     const made = parts && packageOfParts(parts)
     if (made !== undefined) return this.#bySpelling.get(made.purl) ?? this.#named(made.purl, made, origin)
-    this.#unnamed += 1
+    if (isExempt) this.#exempt += 1
+    else this.#unnamed += 1
     this.#assertFew()
     return undefined
   }
@@ -109,6 +118,6 @@ export class PackageList {
 
   #assertFew(): void {
     const { packages } = contentLimits
-    if (this.#bySpelling.size + this.#unnamed > packages) throw new ContentError('TOO_LARGE', `there are more than ${packages} packages`)
+    if (this.#bySpelling.size + this.#unnamed + this.#exempt > packages) throw new ContentError('TOO_LARGE', `there are more than ${packages} packages`)
   }
 }

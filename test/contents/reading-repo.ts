@@ -6,7 +6,7 @@ import { readContents, type ReadingOptions, type ReadManifest } from '../../src/
 import { findRepository } from '../../src/registry/records/repo-paths.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../registry/oci/oci-client.ts'
 import type { TestHost } from '../registry/oci/test-host.ts'
-import { purls as samplePurls, spdx } from './sbom-samples.ts'
+import { namedSpdx, purls as samplePurls } from './sbom-samples.ts'
 import { tarOf } from './tar-of.ts'
 
 export const configType = 'application/vnd.oci.image.config.v1+json'
@@ -26,7 +26,7 @@ export const dpkgFiles = {
 
 export const layerOf = (files: Readonly<Record<string, string>>): Buffer => gzipSync(tarOf(Object.entries(files).map(([path, data]) => ({ path, data }))))
 export const bytesOf = (value: unknown): Buffer => Buffer.from(JSON.stringify(value))
-export const statementOf = (about: Digest, predicate: unknown = spdx, predicateType = spdxPredicate): object => ({
+export const statementOf = (about: Digest, predicate: unknown = namedSpdx, predicateType = spdxPredicate): object => ({
   _type: 'https://in-toto.io/Statement/v1',
   subject: [{ name: 'shop', digest: { sha256: hexOf(about) } }],
   predicateType,

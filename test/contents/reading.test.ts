@@ -136,6 +136,28 @@ describe('contents', () => {
     )
   })
 
+  // docs/images.md#what-is-read
+  test('are read from the layers if an SBOM names no package by a package URL, and say so', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const packages = Array.from({ length: 200 }, (_, at) => ({ SPDXID: `SPDXRef-${at}`, name: `p${at}`, versionInfo: '1', downloadLocation: 'NOASSERTION' }))
+    const referrer = await repo.referrer(image, { bytes: bytesOf({ ...spdx, packages, files: [], relationships: [] }), mediaType: 'application/spdx+json' })
+    const [found] = await repo.read(image)
+    expect(found).toMatchObject({ source: 'layers', skipped: [{ path: referrer.digest, problem: 'UNREADABLE' }] })
+    expect(found?.skipped[0]?.message).toContain('none of its 200 packages has a valid package URL')
+    expect(found && purlsIn(found)).toEqual([layerPurl])
+  })
+
+  // docs/images.md#what-is-read
+  test('say how many packages of an SBOM have no package URL', async () => {
+    const repo = new TestRepo(host)
+    const image = await repo.image([layerOf(apkFiles)])
+    const referrer = await repo.referrer(image, { bytes: bytesOf(spdx), mediaType: 'application/spdx+json' })
+    const [found] = await repo.read(image)
+    const message = 'packages of the SBOM without a valid package URL: 1'
+    expect(found).toMatchObject({ source: 'referrer', skipped: [{ path: referrer.digest, problem: 'UNREADABLE', message }] })
+  })
+
   test('have a problem if neither SBOMs nor layers can be read', async () => {
     const repo = new TestRepo(host)
     const image = await repo.image([Buffer.from('no tar')])

@@ -73,6 +73,9 @@ export const spdx = {
   ],
 }
 
+/** The same, without the package that has no package URL. */
+export const namedSpdx = { ...spdx, packages: spdx.packages.filter((one) => !('name' in one && one.name === 'tool')) }
+
 const ids = 'https://example.com/shop-1#'
 
 function spdx3Package(id: string, more: object): object {

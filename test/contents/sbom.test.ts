@@ -46,7 +46,9 @@ describe('forms', () => {
   test.each(samples)('%s has the packages of the image, its distribution and its name', (form, sample) => {
     const contents = read(sample)
     expect(purlsIn(contents)).toEqual(allPurls)
-    expect(contents).toMatchObject({ form, unnamed: 1, distribution: { id: 'wolfi', version: '20230201' } })
+    expect(contents).toMatchObject({ form, distribution: { id: 'wolfi', version: '20230201' } })
+    // The sample of CycloneDX also has a lock file.
+    expect(contents.unnamed + contents.exempt).toBe(form === 'CycloneDX' ? 2 : 1)
     expect(contents.described).toMatchObject({ name: 'shop', version: `sha256:${imageHex}` })
   })
 
@@ -216,6 +218,21 @@ describe('packages', () => {
     const { packages } = packagesOfSbom(Buffer.from(JSON.stringify(bom(...items)).replaceAll('"x"', '"__proto__"')), { digests: [] })
     expect(packages.map(({ name }) => name).sort()).toEqual([...names].map((name) => name.toLowerCase()).sort())
     expect(Object.getPrototypeOf({})).toBe(Object.prototype)
+  })
+
+  test.each([
+    ['the described root', { SPDXID: 'a' }, 0],
+    ['a second root', { SPDXID: 'b' }, 1],
+    ['a lock file of an older trivy', { primaryPackagePurpose: 'APPLICATION', attributionTexts: ['Class: lang-pkgs'] }, 0],
+    ['a lock file of trivy', { primaryPackagePurpose: 'APPLICATION', annotations: [{ comment: 'Class: lang-pkgs' }] }, 0],
+    ['another application', { primaryPackagePurpose: 'APPLICATION' }, 1],
+    ['a program of syft', { SPDXID: 'SPDXRef-Package-binary-cli-0123' }, 0],
+  ])('%s without a package URL', (_, element, unnamed) => {
+    const packages = [
+      { SPDXID: 'a', name: 'shop' },
+      { name: 'x', ...element },
+    ].slice('SPDXID' in element && element.SPDXID === 'a' ? 1 : 0)
+    expect(read({ spdxVersion: 'SPDX-2.3', packages, documentDescribes: ['a', 'b'] })).toMatchObject({ packages: [], unnamed })
   })
 
   test('images and their layers are no packages', () => {

@@ -130,7 +130,9 @@ function contentErrorOf(error: unknown, signal: AbortSignal): ContentError {
 type Outcome = Omit<ImageContents, keyof ImageName | 'platform'>
 
 function outcomeOf(read: ReadPackages, source: Pick<Outcome, 'source' | 'sourceDigest'>, failed: readonly FailedSbom[]): Outcome {
-  return { ...read, ...source, problem: undefined, message: '', skipped: [...skippedOf(failed), ...read.skipped].slice(0, limits.skipped) }
+  // What is said of the source as a whole has no path.
+  const skipped = read.skipped.map(({ path, ...why }) => ({ path: path || source.sourceDigest, ...why }))
+  return { ...read, ...source, problem: undefined, message: '', skipped: [...skippedOf(failed), ...skipped].slice(0, limits.skipped) }
 }
 
 function failureOf({ problem, message }: ContentError, failed: readonly FailedSbom[]): Outcome {

@@ -3,9 +3,9 @@ import { rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { errorMessage } from '../../base/error-text.ts'
 import { algorithmOf, digestOfHex, type Digest } from '../../base/digest.ts'
-import { packagesOfLayers } from '../layers/packages-of-layers.ts'
+import { packagesOfLayers, type SkippedFile } from '../layers/packages-of-layers.ts'
 import { ContentError, isSystemError, type ContentRetry, type ImagePackage } from '../package.ts'
-import { packagesOfSbom } from '../sbom/sbom.ts'
+import { packagesOfSbom, type SbomContents } from '../sbom/sbom.ts'
 import { readReport } from '../scanner-reports/report.ts'
 import type { FromReadingProcess, ReadingJob, Readings } from './reading-process.ts'
 
@@ -64,6 +64,13 @@ function bounded(packages: readonly ImagePackage[]): readonly ImagePackage[] {
   return packages
 }
 
+/** Returns what an SBOM leaves open, with an empty path. Throws ContentError UNREADABLE if it names packages, and none of them by a package URL: the layers may say more. */
+function skippedOfSbom(packages: number, { unnamed, exempt }: Pick<SbomContents, 'unnamed' | 'exempt'>): readonly SkippedFile[] {
+  if (packages === 0 && unnamed + exempt > 0) throw new ContentError('UNREADABLE', `none of its ${unnamed + exempt} packages has a valid package URL`)
+  if (unnamed === 0) return []
+  return [{ path: '', problem: 'UNREADABLE', message: `packages of the SBOM without a valid package URL: ${unnamed}` }]
+}
+
 async function wholeOf(bytes: AsyncIterable<Buffer>): Promise<Buffer> {
   const pieces: Buffer[] = []
   for await (const piece of bytes) pieces.push(piece)
@@ -77,9 +84,10 @@ async function read(job: ReadingJob, input: Input, signal: AbortSignal): Promise
     return { items: vulnerabilities, facts }
   }
   if (job.kind === 'sbom') {
-    const { distribution, described, packages } = packagesOfSbom(await wholeOf(input.take(job.size)), { digests: job.digests })
+    const { distribution, described, packages, ...rest } = packagesOfSbom(await wholeOf(input.take(job.size)), { digests: job.digests })
+    const skipped = skippedOfSbom(packages.length, rest)
     // So an SBOM about nothing differs from one that earlier readers read.
-    return { items: bounded(packages), facts: { distribution, described: described ?? { name: '', version: '', purl: '' }, skipped: [] } }
+    return { items: bounded(packages), facts: { distribution, described: described ?? { name: '', version: '', purl: '' }, skipped } }
   }
   const layers = job.layers.map(({ digest, size }) => checked(input.take(size), { digest, what: 'layer' }))
   const { distribution, packages, skipped } = await packagesOfLayers(layers, signal)

@@ -1,5 +1,5 @@
 import { ContentError, type Distribution } from '../package.ts'
-import { describedOf, distributionOf, factsOf, partsOfSyft, type SbomForm } from './forms.ts'
+import { describedOf, distributionOf, factsOf, partsOfSyft, programType, type SbomForm } from './forms.ts'
 import { isObject, objectsAt, objectsIn, shown, textIn, valuesIn, type SbomObject } from './json.ts'
 
 /** Types of components that are no packages, even if they have a package URL. */
@@ -43,12 +43,12 @@ function packageOf(component: SbomObject, distribution: Distribution | undefined
   const properties = propertiesOf(component)
   const values = new Map(properties)
   const purl = component['purl']
-  if (purl === undefined && values.has(propertyNames.lockFile)) return undefined
   const group = component['group'] ?? values.get(propertyNames.group)
   const paths = properties.filter(([name]) => propertyNames.path.test(name)).map(([, value]) => value)
   return {
     purls: [purl],
     parts: partsOfSyft({ type: values.get(propertyNames.type), group, name: component['name'], version: component['version'], distribution }),
+    isExempt: values.has(propertyNames.lockFile) || values.get(propertyNames.type) === programType,
     origin: propertyNames.origin.map((name) => values.get(name)).find(Boolean),
     licenses: licensesOf(component),
     locations: [...paths, ...occurrencesOf(component)],

@@ -52,6 +52,9 @@ const typesOfSyft: ReadonlyMap<unknown, string> = new Map([
   ['rust-crate', 'cargo'],
 ])
 
+/** The type of syft for a program that it recognised by its bytes. Many have no package URL, such as those for Windows in pip. */
+export const programType = 'binary'
+
 /** What syft says of a package that has no package URL. */
 interface SyftParts extends Record<'type' | 'group' | 'name' | 'version', unknown> {
   readonly distribution: Distribution | undefined

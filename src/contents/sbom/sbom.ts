@@ -18,6 +18,8 @@ export interface SbomContents extends SbomFacts {
   readonly packages: readonly ImagePackage[]
   /** The number of packages that have no valid package URL, and whose type is not clear. They are not among `packages`. */
   readonly unnamed: number
+  /** The number of other parts without one, which tools name without it: lock files, and programs that syft recognised by their bytes. */
+  readonly exempt: number
 }
 
 /**
@@ -35,5 +37,6 @@ export function packagesOfSbom(bytes: Uint8Array, { digests }: { readonly digest
   const list = new PackageList()
   const facts = form.read(document, list)
   const distribution = facts.distribution ?? list.distribution()
-  return { ...facts, ...(distribution && { distribution }), form: form.name, packages: list.packages(), unnamed: list.unnamed }
+  const { unnamed, exempt } = list
+  return { ...facts, ...(distribution && { distribution }), form: form.name, packages: list.packages(), unnamed, exempt }
 }

@@ -11,6 +11,12 @@ export const evidentBy = /^evident-by:/
 /** The longest text about the source that is read. */
 const maxInfoLength = 65_536
 
+/** Trivy writes this for a lock file or a folder: a package that only holds others. */
+const holderClass = /^Class: /
+
+/** The id that syft gives to a program that it recognised by its bytes. */
+export const programId = /^SPDXRef[-:]Package-binary-/
+
 /** What tools write into `sourceInfo`: where a package was found (syft, trivy), and what it was built from (trivy). */
 const sourceInfo = {
   locations: /^(?:acquired package info from .{1,200}?: (?=\/)|package found in: )(.+)$/,
@@ -19,6 +25,12 @@ const sourceInfo = {
 
 function purlsOf(element: SbomObject): unknown[] {
   return objectsIn(element['externalRefs']).flatMap(({ referenceType, referenceLocator }) => (referenceType === 'purl' ? [referenceLocator] : []))
+}
+
+/** True for what only holds packages, as trivy writes it: texts in its older versions, annotations in newer ones. */
+function isHolder({ primaryPackagePurpose, attributionTexts, annotations }: SbomObject): boolean {
+  const texts = [...valuesIn(attributionTexts), ...objectsIn(annotations).map(({ comment }) => comment)]
+  return primaryPackagePurpose === 'APPLICATION' && texts.some((text) => typeof text === 'string' && holderClass.test(text))
 }
 
 /** Returns the ids of what the document is about. */
@@ -62,14 +74,15 @@ export const spdx: SbomForm<'SPDX 2'> = {
     const elements = objectsAt(document, 'packages')
     const described = describedIds(document)
     const paths = evidence(document)
-    const isSubject = ({ SPDXID }: SbomObject) => described.has(SPDXID)
+    const subject = elements.find(({ SPDXID }) => described.has(SPDXID))
     for (const element of elements) {
       const purls = purlsOf(element)
-      const isOther = otherPurposes.has(element['primaryPackagePurpose']) || (purls.length === 0 && isSubject(element))
+      const isOther = otherPurposes.has(element['primaryPackagePurpose']) || (purls.length === 0 && element === subject)
       if (isOther) continue
       const source = sourceOf(element['sourceInfo'])
       packages.add({
         purls,
+        isExempt: isHolder(element) || programId.test(textIn(element['SPDXID'])),
         origin: source.origin,
         licenses: [element['licenseDeclared'], element['licenseConcluded']],
         locations: [...source.locations, ...(paths.get(element['SPDXID']) ?? [])],
@@ -78,7 +91,6 @@ export const spdx: SbomForm<'SPDX 2'> = {
       paths.delete(element['SPDXID'])
     }
     const system = elements.find(({ primaryPackagePurpose }) => primaryPackagePurpose === systemPurpose)
-    const subject = elements.find(isSubject)
     return factsOf(
       system && distributionOf(system['name'], system['versionInfo']),
       subject && describedOf({ name: subject['name'], version: subject['versionInfo'], purl: purlsOf(subject)[0] }),

@@ -1,7 +1,7 @@
 import { ContentError } from '../package.ts'
 import { describedOf, distributionOf, factsOf, type SbomForm } from './forms.ts'
 import { isObject, objectsAt, objectsIn, textIn, valuesIn, type SbomObject } from './json.ts'
-import { evidentBy, sourceOf } from './spdx.ts'
+import { evidentBy, programId, sourceOf } from './spdx.ts'
 
 const packageType = 'software_Package'
 const systemPurpose = 'operatingSystem'
@@ -97,7 +97,7 @@ export const spdx3: SbomForm<'SPDX 3'> = {
       if (otherPurposes.has(element['software_primaryPurpose']) || (purls.length === 0 && element === subject)) continue
       const source = sourceOf(element['software_sourceInfo'])
       const { licenses, locations } = graph.take(element)
-      packages.add({ purls, origin: source.origin, licenses, locations: [...source.locations, ...locations] })
+      packages.add({ purls, isExempt: programId.test(textIn(idOf(element))), origin: source.origin, licenses, locations: [...source.locations, ...locations] })
     }
     const system = elements.find((element) => element['software_primaryPurpose'] === systemPurpose)
     return factsOf(

@@ -1,5 +1,5 @@
 import { ContentError } from '../package.ts'
-import { describedOf, distributionOf, factsOf, partsOfSyft, type SbomForm } from './forms.ts'
+import { describedOf, distributionOf, factsOf, partsOfSyft, programType, type SbomForm } from './forms.ts'
 import { isObject, objectsAt, objectsIn, valuesIn, type SbomObject } from './json.ts'
 
 /** Where the metadata of a package names its source package: of apk, deb, rpm and alpm. */
@@ -38,6 +38,7 @@ export const syft: SbomForm<'syft'> = {
       packages.add({
         purls: [artifact['purl']],
         parts: partsOfSyft({ type: artifact['type'], group, name: artifact['name'], version: artifact['version'], distribution }),
+        isExempt: artifact['type'] === programType,
         origin: originOf(metadata),
         licenses: licensesOf(artifact),
         locations: objectsIn(artifact['locations']).map((location) => location['path']),
