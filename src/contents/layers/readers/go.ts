@@ -1,3 +1,4 @@
+import { ContentError } from '../../package.ts'
 import type { LayerPackage } from '../layer-package.ts'
 import type { Findings, Reader } from '../reader.ts'
 
@@ -14,8 +15,6 @@ const inlineTexts = 2
 const sentinelBytes = 16
 /** The longest text, in bytes. Kubernetes has 30,000. */
 const maxTextBytes = 1024 * 1024
-/** The most bytes of an executable that are searched. */
-const maxSearchedBytes = 2 * 1024 * 1024 * 1024
 /** The most places that look like build information. */
 const maxPlaces = 16
 
@@ -51,10 +50,13 @@ function buildInfo(bytes: Buffer): BuildInfo | undefined | null {
   const modules = textAt(bytes, version.end)
   if (modules === undefined || modules === null) return modules
   const isWhole = modules.text.length > 2 * sentinelBytes && modules.text.at(-sentinelBytes - 1) === 0x0a
-  return { goVersion: version.text.toString('utf8'), modules: isWhole ? modules.text.toString('utf8', sentinelBytes, modules.text.length - sentinelBytes) : '' }
+  const goVersion = version.text.toString('utf8')
+  // Other bytes can look like two texts.
+  if (!isWhole && !/^(?:go|devel)/.test(goVersion)) return null
+  return { goVersion, modules: isWhole ? modules.text.toString('utf8', sentinelBytes, modules.text.length - sentinelBytes) : '' }
 }
 
-/** Searches build information in an executable, and keeps only a part of it in memory. */
+/** Searches build information in an executable, and keeps only a part of it in memory. The limit of all layers bounds the search. Rejects with ContentError TOO_LARGE. */
 async function findBuildInfo(pieces: AsyncIterable<Buffer>): Promise<BuildInfo | undefined> {
   let bytes = Buffer.alloc(0)
   let offset = 0
@@ -74,11 +76,11 @@ async function findBuildInfo(pieces: AsyncIterable<Buffer>): Promise<BuildInfo |
       if (found !== undefined && found !== null) return found
       start = found === undefined ? at : at + 1
       if (found === undefined) break
-      if (isPlace && ++places >= maxPlaces) return undefined
+      if (isPlace && ++places >= maxPlaces)
+        throw new ContentError('TOO_LARGE', `more than ${maxPlaces - 1} places look like build information of Go, and are none`)
     }
     bytes = bytes.subarray(start)
     offset += start
-    if (offset > maxSearchedBytes) return undefined
   }
   return undefined
 }
