@@ -118,25 +118,33 @@ describe('a hostile file is skipped with its problem, and the rest is read', () 
 
   test.each([
     ['executables with wrong lengths', goBuildInfo('go1', 'x').fill(0xff, 64 * 1024 + 32)],
-    [
-      'executables with very many beginnings',
-      Buffer.concat([
-        Buffer.from('\x7fELF            ', 'latin1'),
-        ...Array.from({ length: 100_000 }, () => Buffer.from('\xff Go buildinf:\x08\x02', 'latin1')),
-      ]),
-    ],
     ['executables with huge offsets', Buffer.concat([Buffer.from('\x7fELF', 'latin1'), broken])],
   ])('%s say nothing', async (_title, data) => {
     expect(await read([{ path: 'bin/x', mode: 0o755, data }, good])).toEqual({ purls: [goodPurl], skipped: [] })
   })
 
-  test('paths and links out of the root name nothing', async () => {
+  test('an executable with very many beginnings of build information is skipped', async () => {
+    const beginnings = Array.from({ length: 100_000 }, () => Buffer.from('\xff Go buildinf:\x08\x02', 'latin1'))
+    const data = Buffer.concat([Buffer.from('\x7fELF            ', 'latin1'), ...beginnings])
+    expect(await read([{ path: 'bin/x', mode: 0o755, data }, good])).toEqual({ purls: [goodPurl], skipped: ['TOO_LARGE /bin/x'] })
+  })
+
+  test('files whose paths are too long are named', async () => {
+    const path = `${'d/'.repeat(101)}package.json`
+    const { purls, skipped } = await read([paxOf({ path }), { path: 'x', data: '{"name":"evil","version":"1"}' }, good])
+    expect({ purls, skipped }).toEqual({ purls: [goodPurl], skipped: [`UNREADABLE ${path}`] })
+  })
+
+  test('paths and links out of the root are not read, and are named', async () => {
     const json = '{"name":"evil","version":"1"}'
-    const deep = `${'d/'.repeat(45)}../package.json`
+    const deep = `${'d/'.repeat(40)}../package.json`
     const entries = ['../package.json', 'a/../../package.json', deep].map((path) => ({ path, data: json }))
     const links = ['1', '2'].map((type) => ({ path: `l${type}/package.json`, type, link: '../../../etc/passwd' }))
     const { purls, skipped } = await read([...entries, ...links, good])
-    expect({ purls, skipped }).toEqual({ purls: [goodPurl], skipped: [] })
+    expect({ purls, skipped }).toEqual({
+      purls: [goodPurl],
+      skipped: [...entries.map(({ path }) => path), '/l1/package.json'].map((path) => `UNREADABLE ${path}`),
+    })
   })
 
   test('devices and folders in place of files name nothing', async () => {

@@ -7,7 +7,7 @@ import { gzipSync, zstdCompressSync } from 'node:zlib'
 import { afterAll, describe, expect, test } from 'vitest'
 import { packagesOfLayers } from '../../src/contents/index.ts'
 import { requirePart, skipFor } from '../support/parts/require-part.ts'
-import { layersOf, piecesOf, tarOf } from './tar-of.ts'
+import { layersOf, piecesOf, tarOf, type TestEntry } from './tar-of.ts'
 import { berkeleyOf, goBuildInfo, ndbOf, rpmHeader, zipOf } from './samples.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'taproot-layers-test-'))
@@ -170,6 +170,53 @@ describe('layers', () => {
     }
     await packagesOfLayers([counted()], signal)
     expect(read).toBe(bytes.length)
+  })
+})
+
+describe('links', () => {
+  const installed = 'lib/apk/db/installed'
+  const apkFile = (path: string, mode = 0o644): TestEntry => ({ path, data: 'P:musl\nV:1-r0\n\n', mode })
+  const hard = (path: string, link: string, mode = 0o644): TestEntry => ({ path, type: '1', link, mode })
+  const soft = (path: string, link: string): TestEntry => ({ path, type: '2', link, mode: 0o777 })
+  const skippedOf = async (...layers: readonly (readonly TestEntry[])[]): Promise<string[]> =>
+    (
+      await packagesOfLayers(
+        layers.map((entries) => piecesOf(tarOf(entries))),
+        signal,
+      )
+    ).skipped.map(({ path }) => path)
+
+  test.each<readonly [string, readonly (readonly TestEntry[])[], string]>([
+    ['a hard link to a package database elsewhere', [[apkFile('data/inst'), hard(installed, 'data/inst')]], installed],
+    ['a hard link to a database that another reader read', [[apkFile('data/inst', 0o755), hard(installed, 'data/inst', 0o755)]], installed],
+    ['a hard link to such a link', [[apkFile('data/inst'), hard('data/b', 'data/inst'), hard(installed, 'data/b')]], installed],
+    ['a hard link to a package.json', [[{ path: 'store/ab', data: '{}' }, hard('x/package.json', 'store/ab')]], 'x/package.json'],
+    ['a hard link to an archive', [[{ path: 'data/blob' }, hard('app/log4j-core-2.14.1.jar', 'data/blob')]], 'app/log4j-core-2.14.1.jar'],
+    ['a hard link that makes a file executable', [[{ path: 'data/x' }, hard('bin/x', 'data/x', 0o755)]], 'bin/x'],
+    ['a symbolic link', [[apkFile('data/inst'), soft(installed, '/data/inst')]], installed],
+    ['a hard link to a symbolic link', [[apkFile('data/inst'), soft('a', '/data/inst'), hard(installed, 'a')]], installed],
+    ['a symbolic link in place of a folder', [[apkFile(installed)], [apkFile('opt/apk/db/installed'), soft('lib/apk', '../opt/apk')]], installed],
+    ['symbolic links one after the other', [[soft('lib', 'a'), soft('a', './b/../c')], [apkFile('c/apk/db/installed')]], installed],
+    ['a folder of dpkg', [[soft('var', 'data'), { path: 'data/lib/dpkg/status.d/base', data: 'Package: a\nVersion: 1\n' }]], 'var/lib/dpkg/status.d'],
+  ])('%s: what is not read is named', async (_title, layers, path) => {
+    expect(await skippedOf(...layers)).toEqual([`/${path}`])
+    expect(await skippedOf(...layers, [{ path: '.wh..wh..opq' }])).toEqual([])
+  })
+
+  test.each<readonly [string, readonly (readonly TestEntry[])[]]>([
+    ['folders that were moved', [[soft('lib', 'usr/lib'), soft('var/lib/rpm', '../../usr/lib/sysimage/rpm'), apkFile('usr/lib/apk/db/installed')]]],
+    ['folders without a database', [[soft('lib', '/nix/store/x/lib'), { path: 'nix/store/x/lib/y' }, soft('var', '/gone')]]],
+    ['links that go round', [[soft('lib', '/a'), soft('a', 'lib')]]],
+    ['programs', [[{ path: 'bin/git', mode: 0o755 }, hard('lib/git-add', 'bin/git', 0o755)], [hard('bin/git2', 'lib/git-add', 0o755)]]],
+    ['a program that is another link', [[soft('bin/a', 'b'), hard('bin/c', 'bin/a', 0o777)]]],
+    ['files that another reader read', [[{ path: 'a/package.json', data: '{}', mode: 0o755 }, hard('store/a-exec', 'a/package.json', 0o755)]]],
+    [
+      'archives and programs',
+      [[soft('usr/share/java/a.jar', 'a-1.jar'), soft('x/node_modules/.bin/a', '../a/a.js'), soft('etc/os-release', '../usr/lib/os-release')]],
+    ],
+    ['files without packages', [[{ path: 'a/package.json', data: '{}' }, hard('b/package.json', 'a/package.json')]]],
+  ])('harmless links are not named: %s', async (_title, layers) => {
+    expect(await skippedOf(...layers)).toEqual([])
   })
 })
 

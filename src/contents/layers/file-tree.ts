@@ -49,6 +49,12 @@ export class FileTree<T> {
     return this.#find(path)?.kept
   }
 
+  /** Returns whether a file is kept at the path or below. */
+  has(path: readonly string[]): boolean {
+    const node = this.#find(path)
+    return node !== undefined && !this.#files(node, '').next().done
+  }
+
   /** Puts an entry at the path. A folder replaces a file, any other entry replaces all that was at the path and below. */
   replace(path: readonly string[], isFolder: boolean): void {
     let node: TreeNode<T> | undefined = this.#root

@@ -2,12 +2,14 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ReadEntry } from 'tar'
-import { isSystemError, type Distribution, type ImagePackage } from '../package.ts'
+import { ContentError, isSystemError, type Distribution, type ImagePackage } from '../package.ts'
+import { FileLinks } from './file-links.ts'
 import { FileTree } from './file-tree.ts'
 import { imagePackage } from './layer-package.ts'
 import { entriesOfLayer, LayerBudget } from './layer-entries.ts'
 import { EntryFile } from './layer-file.ts'
 import { Findings, type FileProblem, type Reader } from './reader.ts'
+import { go } from './readers/go.ts'
 import { osReleasePaths } from './readers/os-release.ts'
 import { readers } from './readers/readers.ts'
 
@@ -30,6 +32,15 @@ interface KeptFile {
   readonly findings: Findings
 }
 
+/** What is known of the file that a hard link names. */
+interface LinkedFile {
+  readonly kept: KeptFile | undefined
+  /** The reader that found nothing in it. */
+  readonly silent: Reader | undefined
+  /** Set if it is a symbolic link. */
+  readonly target: string | undefined
+}
+
 const maxSkipped = 100
 const maxLocations = 10
 /** The longest path, and the most names in it. */
@@ -41,11 +52,16 @@ const reserved = '.wh..wh.'
 const opaqueWhiteout = '.wh..wh..opq'
 const anyExecute = 0o111
 
-/** Returns the names in a path of a tar, or undefined if it leads out of the root, or is too long. */
+/** Returns the names in a path of a tar, or undefined if it leads upwards, or is too long. */
 function namesOf(path: string): readonly string[] | undefined {
   if (path.length > maxPath) return undefined
   const names = path.split('/').filter((name) => name !== '' && name !== '.')
   return names.includes('..') || names.length > maxNames ? undefined : names
+}
+
+/** Returns whether an entry is a file, or another name of one. */
+function isFile({ type }: ReadEntry): boolean {
+  return type === 'Link' || type.endsWith('File')
 }
 
 /** Returns whether a reader wants the file at this path of a tar. */
@@ -57,6 +73,9 @@ function wants(path: string, mode: number): boolean {
 /** Reads the layers of one image, one after the other. */
 class LayerReader {
   readonly #tree = new FileTree<KeptFile>()
+  readonly #links = new FileLinks()
+  /** Files whose paths no reader looks at. */
+  readonly #lost: SkippedFile[] = []
   readonly #budget = new LayerBudget()
   readonly #folder: string
   readonly #signal: AbortSignal
@@ -72,15 +91,18 @@ class LayerReader {
     for await (const entry of entriesOfLayer(layer, { budget: this.#budget, wants }, this.#signal)) {
       const names = namesOf(entry.path)
       const name = names?.at(-1)
-      if (names === undefined || name === undefined) continue
-      if (name.startsWith(whiteout)) this.#whiteout(names.slice(0, -1), name)
+      if (names === undefined) this.#lose(entry)
+      else if (name === undefined) continue
+      else if (name.startsWith(whiteout)) this.#whiteout(names.slice(0, -1), name)
       else await this.#entry(entry, names)
     }
   }
 
   contents(): LayerContents {
     const packages = new Map<string, ImagePackage>()
-    const skipped: SkippedFile[] = []
+    const skipped: SkippedFile[] = [...this.#lost]
+    for (const { path, real } of this.#links.databasesElsewhere())
+      skipped.push({ path: `/${path}`, problem: 'UNREADABLE', message: `it is at /${real.slice(0, 512)}, where symbolic links lead, and is not read there` })
     const distribution = osReleasePaths.map((path) => this.#tree.get(path.split('/'))?.value.findings.distribution).find((found) => found !== undefined)
     for (const { path: name, value } of this.#tree.files()) {
       const path = `/${name}`
@@ -100,24 +122,48 @@ class LayerReader {
     return { distribution, packages: sorted, skipped: skipped.slice(0, maxSkipped) }
   }
 
+  #lose(entry: ReadEntry): void {
+    if (!isFile(entry) || this.#lost.length >= maxSkipped) return
+    this.#lost.push({ path: entry.path.slice(0, 512), problem: 'UNREADABLE', message: 'the path leads upwards, or is too long, and is not read' })
+  }
+
   #whiteout(folder: readonly string[], name: string): void {
     const hidden = name.slice(whiteout.length)
-    if (name === opaqueWhiteout) this.#tree.hideBelow(folder, this.#layer)
-    else if (!name.startsWith(reserved) && !['', '.', '..'].includes(hidden)) this.#tree.hide([...folder, hidden], this.#layer)
+    const trees = [this.#tree, this.#links]
+    if (name === opaqueWhiteout) for (const tree of trees) tree.hideBelow(folder, this.#layer)
+    else if (!name.startsWith(reserved) && !['', '.', '..'].includes(hidden)) for (const tree of trees) tree.hide([...folder, hidden], this.#layer)
   }
 
   async #entry(entry: ReadEntry, names: readonly string[]): Promise<void> {
     const path = names.join('/')
     const isExecutable = ((entry.mode ?? 0) & anyExecute) !== 0
-    const isLink = entry.type === 'Link'
-    const reader = isLink || entry.type.endsWith('File') ? readers.find(({ wants }) => wants(path, isExecutable)) : undefined
-    // The other name of a file that is kept. No link is followed: the file it names was read before, or is not wanted.
-    const linked = isLink && reader !== undefined ? this.#tree.get(namesOf(entry.linkpath ?? '') ?? [])?.value : undefined
-    this.#tree.replace(names, entry.type === 'Directory')
+    const linked = entry.type === 'Link' ? this.#linked(entry) : undefined
+    const target = entry.type === 'SymbolicLink' ? entry.linkpath : linked?.target
+    for (const tree of [this.#tree, this.#links]) tree.replace(names, entry.type === 'Directory')
+    this.#links.keep(names, { target, isFile: isFile(entry) }, this.#layer)
+    const reader = isFile(entry) && target === undefined ? readers.find(({ wants }) => wants(path, isExecutable)) : undefined
     if (reader === undefined) return
-    if (isLink) {
-      if (linked?.reader === reader) this.#keep(names, linked)
-    } else this.#keep(names, { reader, findings: await this.#findings(entry, path, reader) })
+    if (linked === undefined) this.#keep(names, { reader, findings: await this.#findings(entry, path, reader) })
+    else this.#keepLink(names, { reader, linked, to: entry.linkpath ?? '' })
+  }
+
+  /** Returns what is known of the file that a hard link names. A hard link to a symbolic link is one itself. */
+  #linked({ linkpath = '' }: ReadEntry): LinkedFile {
+    const names = namesOf(linkpath) ?? []
+    return { kept: this.#tree.get(names)?.value, silent: this.#links.silentAt(names), target: this.#links.targetAt(names) }
+  }
+
+  /** Keeps what is known of the file as another reader would. The file itself is behind in the layer, or in one before. */
+  #keepLink(names: readonly string[], { reader, linked, to }: { readonly reader: Reader; readonly linked: LinkedFile; readonly to: string }): void {
+    const { kept, silent } = linked
+    if (kept?.reader === reader) this.#keep(names, kept)
+    else if (silent === reader) this.#links.keep(names, { silent }, this.#layer)
+    // What another reader has read is no executable.
+    else if (reader !== go || (kept ?? silent) === undefined) {
+      const findings = new Findings()
+      findings.addProblem(new ContentError('UNREADABLE', `it is a link to /${to.slice(0, 512)}, which was not read`))
+      this.#keep(names, { reader, findings })
+    }
   }
 
   async #findings(entry: ReadEntry, path: string, reader: Reader): Promise<Findings> {
@@ -137,8 +183,8 @@ class LayerReader {
 
   #keep(names: readonly string[], file: KeptFile): void {
     const { packages, problems, distribution } = file.findings
-    if (packages.length === 0 && problems.length === 0 && distribution === undefined) return
-    this.#tree.keep(names, file, { packages: Math.max(1, packages.length), layer: this.#layer })
+    if (packages.length === 0 && problems.length === 0 && distribution === undefined) this.#links.keep(names, { silent: file.reader }, this.#layer)
+    else this.#tree.keep(names, file, { packages: Math.max(1, packages.length), layer: this.#layer })
   }
 }
 
