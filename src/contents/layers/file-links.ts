@@ -24,7 +24,7 @@ const maxCharacters = 64 * 1024 * 1024
 const nothing = { packages: 0 } as const
 
 /** What an entry of a layer is, as far as links are concerned. */
-export interface LinkEntry {
+interface LinkEntry {
   /** The reader that read the file and found nothing in it. */
   readonly silent?: Reader | undefined
   /** The target of a symbolic link. */
