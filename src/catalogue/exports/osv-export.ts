@@ -46,10 +46,14 @@ function versionsMember({ ranges, versions }: OsvVersions): object | undefined {
   return { ...(all.length === 0 ? {} : { ranges: all }), ...(versions.length === 0 ? {} : { versions }) }
 }
 
-/** True if an advisory is about a part of one artifact. Its statement does not hold for the package elsewhere. */
+/**
+ * True if an advisory is about a part of one artifact. Its statement does not hold for the package elsewhere. An artifact without a package URL may be a whole
+ * distribution: the ecosystem that the import named says so.
+ */
 function isOfArtifact({ advisory, facts }: StoredAdvisory): boolean {
   const { artifactName, artifactType, componentName, componentType } = advisory
-  return facts.artifact !== undefined || facts.image !== undefined || artifactName !== componentName || artifactType !== componentType
+  if (facts.artifact !== undefined || facts.image !== undefined) return true
+  return facts.ecosystem === undefined && (artifactName !== componentName || artifactType !== componentType)
 }
 
 /** Returns the affected versions that the newest events say. Undefined if they do not say that any version is affected. */
