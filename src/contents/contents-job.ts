@@ -33,7 +33,7 @@ export interface AskedScanner {
 }
 
 /** The version of the readers. Raise it when they find more: then all images are read again. */
-const readersVersion = 2
+const readersVersion = 3
 /** Number of images that are read at the same time, of different organisations. What others found is published while a large image is read. */
 const imagesAtOnce = 2
 /** What was read is published after this number of images or packages, or this time in milliseconds. */
